@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m benchmarks run`, `compile`, `overhead`. Runs from a checkout."""

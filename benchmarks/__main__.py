@@ -1,0 +1,23 @@
+"""The command line: `python -m benchmarks run | compile | overhead` (`--help` says more)."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from benchmarks.compile_time import compile_command
+from benchmarks.overhead import overhead_command
+from benchmarks.suite import child_command, run_command
+
+
+@click.group()
+def main() -> None:
+    """Compare jstitch.jit with jax.jit (and torch.compile) on this machine."""
+
+
+for command in (run_command, child_command, compile_command, overhead_command):
+    main.add_command(command)
+
+if __name__ == "__main__":
+    sys.exit(main())

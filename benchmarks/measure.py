@@ -1,0 +1,112 @@
+"""Measure one family of workloads in this process; one JSON line per workload and size on stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import jax
+
+from benchmarks import timing
+from benchmarks.check import require_equal
+from benchmarks.sides import Side, jax_jit, subject_jit
+from benchmarks.workload import Problem, Size, Workload
+from jstitch.demo.hlo import program_cost
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to measure: subject, sizes, seconds per workload and size, which of the two ways."""
+
+    side: Side
+    sizes: tuple[Size, ...]
+    seconds: float
+    interleaved: bool = True
+    alone: bool = True
+
+
+def emit(rows: Iterator[Row]) -> None:
+    for row in rows:
+        print(json.dumps(row), flush=True)
+
+
+def compare(workloads: tuple[Workload, ...], settings: Settings) -> Iterator[Row]:
+    """Rows of `jax.jit` against the subject: seconds, ratios, kernels; or the error met instead."""
+    for workload in workloads:
+        for size in settings.sizes:
+            row = {"workload": workload.name, "size": size.value}
+            yield row | _guarded(partial(_compare, workload, size, settings))
+            jax.clear_caches()  # type: ignore[no-untyped-call]
+
+
+def torch_twins(workloads: tuple[Workload, ...], settings: Settings) -> Iterator[Row]:
+    """Rows with the seconds of the `torch.compile` twins, each checked against JAX first."""
+    for workload in workloads:
+        if workload.torch is None:
+            continue
+        for size in settings.sizes:
+            row = {"workload": workload.name, "size": size.value}
+            yield row | _guarded(partial(_twin, workload, size, settings))
+
+
+def _guarded(measure: Callable[[], Row]) -> Row:
+    try:
+        return measure()
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
+
+
+def _compare(workload: Workload, size: Size, settings: Settings) -> Row:
+    problem = workload.problem(size)
+    reference, subject = jax_jit(problem), subject_jit(problem, settings.side)
+    expected = reference(*problem.fresh_args())
+    worst = require_equal(subject(*problem.fresh_args()), expected, problem.tolerance, settings.side.value)
+    del expected
+    row: Row = {"io_bytes": problem.io_bytes, "max_difference": worst} | _kernels(problem, reference, subject)
+    steps = timing.JaxStep(reference, problem), timing.JaxStep(subject, problem)
+    ways = settings.interleaved + settings.alone
+    if settings.interleaved:
+        row["interleaved"] = _times(timing.interleaved(*steps, settings.seconds / ways))
+    if settings.alone:
+        row["alone"] = _times(timing.alone(steps, settings.seconds / ways / 2))
+    return row
+
+
+def _times(pair: tuple[timing.Timing, ...]) -> Row:
+    reference, subject = pair
+    return {"jax": asdict(reference), "jstitch": asdict(subject), "ratio": reference.median / subject.median}
+
+
+def _kernels(problem: Problem, reference: Callable[..., Any], subject: Callable[..., Any]) -> Row:
+    before, after = (program_cost(_optimized(jitted, problem)) for jitted in (reference, subject))
+    return {
+        "stitched_kernels": len(after.stitched),
+        "jax_kernels": len(before.kernels),
+        "jstitch_kernels": len(after.kernels),
+        "jax_kernel_bytes": before.nbytes,
+        "jstitch_kernel_bytes": after.nbytes,
+    }
+
+
+def _optimized(jitted: Any, problem: Problem) -> str:
+    return str(jitted.lower(*problem.args).compile().as_text())
+
+
+def _twin(workload: Workload, size: Size, settings: Settings) -> Row:
+    problem = workload.problem(size)
+    expected = jax.tree.leaves(jax.jit(problem.function)(*problem.args))
+    assert workload.torch is not None
+    step = workload.torch(problem.args)
+    outputs = step()
+    found = [leaf.numpy() for leaf in (outputs if isinstance(outputs, tuple | list) else [outputs])]
+    require_equal(found, expected[: len(found)], max(problem.tolerance, 1e-4), "torch")
+    (taken,) = timing.alone([step], settings.seconds / 2)
+    return {"torch": asdict(taken)}

@@ -1,0 +1,105 @@
+"""Wall-clock samples of steps: interleaved in pairs, and each step alone.
+
+XLA frees a program's temporaries after its result is ready, so in an interleaved run the next call, of
+either side, pays for them. Hence both ways, side by side.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from benchmarks.workload import Problem
+
+Step = Callable[[], Any]
+SHORTEST_SAMPLE = 100e-6
+FEWEST_SAMPLES = 5
+MOST_SAMPLES = 2000
+ALONE_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call: median, smallest, interquartile range, number of samples."""
+
+    median: float
+    smallest: float
+    iqr: float
+    samples: int
+
+    @staticmethod
+    def of(samples: Sequence[float]) -> Timing:
+        """Of at least two samples."""
+        low, median, high = statistics.quantiles(samples, n=4, method="inclusive")
+        return Timing(median, min(samples), high - low, len(samples))
+
+
+class JaxStep:
+    """One call of a jitted function to the end; donated arguments are carried from call to call."""
+
+    def __init__(self, jitted: Callable[..., Any], problem: Problem) -> None:
+        self._jitted = jitted
+        self._problem = problem
+        self._args = problem.fresh_args()
+
+    def __call__(self) -> Any:
+        output = self._jitted(*self._args)
+        jax.block_until_ready(output)  # type: ignore[no-untyped-call]
+        self._args = self._problem.next_args(self._args, output)
+        return output
+
+
+def sample(step: Step, calls: int) -> float:
+    """Mean seconds of `calls` calls."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        step()
+    return (time.perf_counter() - start) / calls
+
+
+def calls_per_sample(step: Step) -> int:
+    """So many that a sample is not lost in the clock's noise."""
+    step()
+    fastest = min(sample(step, 1) for _ in range(3))
+    return max(1, round(SHORTEST_SAMPLE / fastest))
+
+
+def interleaved(first: Step, second: Step, seconds: float) -> tuple[Timing, Timing]:
+    """Samples of both in turn for about `seconds`; who goes first alternates."""
+    calls = max(calls_per_sample(first), calls_per_sample(second))
+    pairs: list[tuple[float, float]] = []
+    end = time.perf_counter() + seconds
+    while not _enough(len(pairs), end):
+        if len(pairs) % 2:
+            late, early = sample(second, calls), sample(first, calls)
+            pairs.append((early, late))
+        else:
+            pairs.append((sample(first, calls), sample(second, calls)))
+    return Timing.of([a for a, _ in pairs]), Timing.of([b for _, b in pairs])
+
+
+def alone(steps: Sequence[Step], seconds: float) -> tuple[Timing, ...]:
+    """Each step in long runs of its own, about `seconds` each; the runs take turns against drift."""
+    samples: list[list[float]] = [[] for _ in steps]
+    for _ in range(ALONE_ROUNDS):
+        for step, taken in zip(steps, samples, strict=True):
+            taken.extend(_run_alone(step, seconds / ALONE_ROUNDS))
+    return tuple(map(Timing.of, samples))
+
+
+def _run_alone(step: Step, seconds: float) -> list[float]:
+    end = time.perf_counter() + seconds
+    calls = calls_per_sample(step)
+    samples: list[float] = []
+    while not _enough(len(samples), end):
+        samples.append(sample(step, calls))
+    return samples
+
+
+def _enough(taken: int, end: float) -> bool:
+    return taken >= MOST_SAMPLES or (taken >= FEWEST_SAMPLES and time.perf_counter() >= end)

@@ -1,0 +1,1 @@
+"""Kernel -> Numba source -> machine code; one folder per target, the same file names in each."""

@@ -1,0 +1,1 @@
+"""The CPU backend: vectorised Numba loops behind one XLA FFI handler."""

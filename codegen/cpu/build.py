@@ -1,0 +1,111 @@
+"""Build kernel sources for the CPU: memory, then the disk cache, then Numba; and hand them to XLA.
+
+    KernelSource -> content key -> object bytes -> LoadedKernel (addresses and a descriptor)
+
+`prepare(source)` is what a lowering calls: it builds (so that errors surface there) and returns the
+attributes of the custom call. `register()` is what `import jstitch` calls, so that programs from an export or
+from JAX's persistent compilation cache find their kernels. With a warm cache Numba is never imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from jstitch.codegen.kernel_source import KernelSource
+from jstitch.runtime import cpu_handler
+from jstitch.runtime.cache import KernelCache, kernel_store
+from jstitch.runtime.direct_call import call_directly
+from jstitch.runtime.native_object import host_processor, load_object
+from jstitch.runtime.process_block import LoadedKernel, LoadedPhase, load_kernel
+from jstitch.runtime.versions import COMPILER_FILE, toolchain
+
+_kernels: dict[str, LoadedKernel] = {}
+_lock = threading.Lock()
+
+
+def prepare(source: KernelSource, cache_dir: str | None = None) -> Mapping[str, str]:
+    """Build `source` now and return the attributes of its custom call (target `cpu_handler.TARGET`).
+
+    cache_dir: CompileOptions.cache_dir. Raises numba.core.errors.NumbaError when Numba rejects the text.
+    """
+    build(source, cache_dir)
+    register()
+    return {"h": source.digest, "src": source.payload}
+
+
+def register() -> None:
+    """Register the FFI target with JAX; later calls do nothing."""
+    cpu_handler.register(_build_payload, kernel_store())
+
+
+def build(source: KernelSource, cache_dir: str | None = None) -> LoadedKernel:
+    """The kernel in memory; built once per process, from any number of threads."""
+    found = _kernels.get(source.digest)
+    if found is not None:
+        return found
+    with _lock:
+        if source.digest not in _kernels:
+            _kernels[source.digest] = _load(source, kernel_store(cache_dir))
+        return _kernels[source.digest]
+
+
+def call(source: KernelSource, args: Sequence[NDArray[Any]], results: Sequence[NDArray[Any]]) -> None:
+    """Build `source` and run it on NumPy arrays, serially and without JAX; `results` are written in place.
+
+    Raises ValueError for another number of arrays or for arrays that are not C-contiguous.
+    """
+    call_directly(build(source), args, results)
+
+
+def _build_payload(digest: str, payload: str) -> LoadedKernel:
+    found = _kernels.get(digest)
+    return build(KernelSource.from_payload(payload)) if found is None else found
+
+
+def _load(source: KernelSource, store: KernelCache) -> LoadedKernel:
+    symbols = [f"jstitch_{source.digest}_{i}" for i in range(len(source.phases))]
+    addresses = load_object(_object(source, symbols, store), symbols)
+    phases = [
+        LoadedPhase(address, phase.programs, phase.work)
+        for address, phase in zip(addresses, source.phases, strict=True)
+    ]
+    return load_kernel(source.num_args, source.num_results, source.scratch_bytes, source.arena_bytes, phases)
+
+
+def _object(source: KernelSource, symbols: Sequence[str], store: KernelCache) -> bytes:
+    key = hashlib.sha256(f"{source.digest} {_environment()}".encode()).hexdigest()
+    found = store.get(key)
+    if found is None:
+        # Imported here because Numba costs half a second, and a process with a warm cache never needs it.
+        from jstitch.codegen.cpu.compile_kernel import compile_kernel
+
+        found = compile_kernel(source, symbols)
+        store.put(key, found)
+    return found
+
+
+@cache
+def _environment() -> str:
+    """All that machine code depends on besides the source: this package's files, versions, processor."""
+    digest = hashlib.sha256(f"{toolchain()} {host_processor()}".encode())
+    for path in (*sorted(Path(__file__).parent.glob("*.py")), COMPILER_FILE):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _renew_locks() -> None:
+    """A forked child must not inherit a lock that another thread of the parent held."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)

@@ -1,0 +1,34 @@
+"""Compile a KernelSource with Numba. Importing this module imports Numba."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from jstitch.codegen.cpu import math
+from jstitch.codegen.kernel_source import KernelSource
+from jstitch.runtime.numba_compiler import NativeFunction, compile_functions
+
+
+def compile_kernel(source: KernelSource, symbols: Sequence[str]) -> bytes:
+    """The object with the phase functions of `source` exported as `symbols`.
+
+    Raises numba.core.errors.NumbaError, SyntaxError, or KeyError for a phase that the text does not define.
+    """
+    names = load_text(source)
+    phases = zip(symbols, source.phases, strict=True)
+    return compile_functions([NativeFunction(s, names[phase.function], 3) for s, phase in phases], symbols)
+
+
+def load_text(source: KernelSource) -> dict[str, Any]:
+    """Run the text as a module whose globals are the names of `jstitch.codegen.cpu.math`."""
+    filename = f"<jstitch {source.name} {source.digest[:8]}>"
+    # tracebacks and Numba's errors quote lines of the text
+    linecache.cache[filename] = (len(source.text), None, source.text.splitlines(keepends=True), filename)
+    module = ModuleType(f"jstitch_{source.name}")
+    module.__dict__.update({k: v for k, v in vars(math).items() if not k.startswith("__")})
+    module.__file__ = filename
+    exec(compile(source.text, filename, "exec"), module.__dict__)
+    return module.__dict__

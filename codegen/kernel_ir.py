@@ -1,0 +1,166 @@
+"""The Kernel IR: what a stitched kernel does, for every target.
+
+    Kernel ::= buffers: Buffer*  phases: Phase*                 phases are separated by a barrier (CPU) or a launch
+    Phase  ::= lanes: Lane*                                     independent; their programs share one grid (packing)
+    Lane   ::= rows R, step s, programs P, stages: Stage*       a program runs its share of the R / s steps in order
+    Stage  ::= nests: Nest*                                     a barrier (block composition) between two stages
+    Nest   ::= loops: Loop*  accumulators: Accumulator*  body: Instr*
+    Instr  ::= Load | Let | Store                               scalar; `depth` = number of loops around it
+
+A lane's row r owns elements [r * n / R, (r + 1) * n / R) of every blocked tensor of n elements, so a program
+never needs another's values before the next phase. Nothing here is specific to a target: threads, vector
+width and the meaning of a barrier are the emitters' business. Scalars are in the emitters' vocabulary.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from jstitch.ir.index import Index, Var
+from jstitch.ir.types import DType, TensorType
+
+
+class Space(enum.Enum):
+    """Where a buffer lives; the composition scheme of the edge between its writer and its readers."""
+
+    ARG = "argument"
+    RESULT = "result"
+    SCRATCH = "scratch"  # global memory of one call: edges between phases
+    ARENA = "arena"  # private to a program, reused from step to step: block composition
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """A named tensor. `tile` is the number of elements per row step for ARENA buffers, else the size.
+
+    `offset` is in bytes, in the call's scratch or the program's arena.
+    """
+
+    name: str
+    type: TensorType
+    space: Space
+    number: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Load:
+    """name = buffer[offset], in the buffer's compute type."""
+
+    name: str
+    buffer: Buffer
+    offset: Index
+    depth: int
+
+
+@dataclass(frozen=True)
+class Let:
+    """name = expression."""
+
+    name: str
+    text: str
+    depth: int
+
+
+@dataclass(frozen=True)
+class Store:
+    """buffer[offset] = value, rounded to the buffer's type."""
+
+    buffer: Buffer
+    offset: Index
+    value: str
+    depth: int
+
+
+Instr = Load | Let | Store
+
+
+@dataclass(frozen=True)
+class Loop:
+    """for var in range(lo, hi)."""
+
+    var: Var
+    lo: int
+    hi: int
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """A running value over the loops deeper than `depth`: name = init before them."""
+
+    name: str
+    init: str
+    depth: int
+
+
+@dataclass(frozen=True)
+class Nest:
+    """One loop nest. The row loop comes first; inside a step of an unrolled stage there is none.
+
+    body: instructions that run at their depth before deeper loops; `after` run at their depth after them.
+    """
+
+    loops: tuple[Loop, ...]
+    accumulators: tuple[Accumulator, ...]
+    body: tuple[Instr, ...]
+    after: tuple[Instr, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Nests with no barrier between them, and what they are for. `once`: per program, not per step."""
+
+    nests: tuple[Nest, ...]
+    note: str
+    once: bool = False
+
+
+ROW = "r"  # the row loop's variable
+STEP = "q"  # the number of the current row step
+PROGRAM = "p"  # the program's number in its lane
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Rows of one row space, cut into steps of `step` rows, spread over `programs` programs."""
+
+    rows: int
+    step: int
+    programs: int
+    stages: tuple[Stage, ...]
+    flat: bool  # rows are elements: the row loop is the innermost, vectorised one
+    work: int  # elements of light work, roughly
+
+
+@dataclass(frozen=True)
+class Phase:
+    lanes: tuple[Lane, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One custom call. `aliases`: result number -> argument number written in place."""
+
+    name: str
+    args: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
+    scratch: tuple[Buffer, ...]
+    arena: tuple[Buffer, ...]
+    phases: tuple[Phase, ...]
+    scratch_bytes: int
+    arena_bytes: int
+
+    def instructions(self) -> Iterator[tuple[int, int, int, Instr]]:
+        """Every instruction with its (phase, lane, stage) position."""
+        for p, phase in enumerate(self.phases):
+            for q, lane in enumerate(phase.lanes):
+                for s, stage in enumerate(lane.stages):
+                    for nest in stage.nests:
+                        for instr in (*nest.body, *nest.after):
+                            yield p, q, s, instr
+
+
+def compute_dtype(buffer: Buffer) -> DType:
+    return buffer.type.dtype.compute

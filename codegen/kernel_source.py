@@ -1,0 +1,62 @@
+"""The source of one generated kernel: what an emitter hands to a builder.
+
+    KernelSource ::= name, text, buffer counts, scratch and arena sizes, PhaseSource+
+    PhaseSource  ::= function of the text, number of programs, amount of work
+
+A phase function has the signature `void f(int64 bufs, int64 arena, int64 program)`. `bufs` is the address
+of pointers [arguments..., results..., scratch]; `arena` a 64-byte aligned area that belongs to the running
+task. Phases run in order with a barrier between them, the programs of one phase in any order and in parallel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+
+@dataclass(frozen=True)
+class PhaseSource:
+    """One parallel loop: `function(bufs, arena, program)` for program in [0, programs).
+
+    work: about how many elements of light work the whole phase does; little work runs on one thread.
+    """
+
+    function: str
+    programs: int
+    work: int
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """Python source of a module (`text`) with its phase functions, and the memory that it needs."""
+
+    name: str
+    text: str
+    num_args: int
+    num_results: int
+    scratch_bytes: int
+    arena_bytes: int
+    phases: tuple[PhaseSource, ...]
+
+    @cached_property
+    def payload(self) -> str:
+        """This source as JSON; `from_payload` reads it back."""
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+
+    @cached_property
+    def digest(self) -> str:
+        """Content hash of the source: 32 hexadecimal digits, the same in every process."""
+        return hashlib.sha256(self.payload.encode()).hexdigest()[:32]
+
+    @staticmethod
+    def from_payload(payload: str) -> KernelSource:
+        """The source that `payload` was made from. Raises ValueError for anything else."""
+        try:
+            fields: dict[str, Any] = json.loads(payload)
+            phases = tuple(PhaseSource(**phase) for phase in fields.pop("phases"))
+            return KernelSource(phases=phases, **fields)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"expected the JSON of a KernelSource, found {payload[:80]!r}") from error

@@ -1,0 +1,57 @@
+"""Print a Kernel: buffers with their places, then phases, lanes, stages and nests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from jstitch.codegen.kernel_ir import Buffer, Instr, Kernel, Lane, Let, Load, Nest, Stage, Store
+from jstitch.codegen.print_index import print_index
+
+
+def print_kernel(kernel: Kernel) -> str:
+    """Readable text; golden-tested and dumped."""
+    lines = [f"kernel {kernel.name}"]
+    lines += [f"  {_buffer(b)}" for b in (*kernel.args, *kernel.results, *kernel.scratch)]
+    lines.append(f"  arena: {kernel.arena_bytes} bytes per program, scratch: {kernel.scratch_bytes} bytes")
+    lines += [f"  {_buffer(b)} bytes [{b.offset}, {b.offset + b.type.nbytes})" for b in kernel.arena]
+    for n, phase in enumerate(kernel.phases):
+        lines.append(f"  phase {n}")
+        for lane in phase.lanes:
+            lines += [f"    {line}" for line in _lane(lane)]
+    return "\n".join(lines)
+
+
+def _buffer(b: Buffer) -> str:
+    return f"{b.space.value} {b.name}: {b.type}"
+
+
+def _lane(lane: Lane) -> Iterator[str]:
+    yield f"lane: {lane.rows} rows, {lane.step} per step, {lane.programs} programs, work {lane.work}"
+    for n, stage in enumerate(lane.stages):
+        yield from (f"  {line}" for line in _stage(n, stage))
+
+
+def _stage(n: int, stage: Stage) -> Iterator[str]:
+    yield f"stage {n}{' (once)' if stage.once else ''}: {stage.note}"
+    for nest in stage.nests:
+        yield from (f"  {line}" for line in _nest(nest, 0))
+
+
+def _nest(nest: Nest, depth: int) -> Iterator[str]:
+    yield from (_instr(i) for i in nest.body if i.depth == depth)
+    if depth < len(nest.loops):
+        yield from (f"{a.name} = {a.init}" for a in nest.accumulators if a.depth == depth)
+        loop = nest.loops[depth]
+        yield f"for {loop.var.name} in [{loop.lo}, {loop.hi}):"
+        yield from (f"  {line}" for line in _nest(nest, depth + 1))
+    yield from (_instr(i) for i in nest.after if i.depth == depth)
+
+
+def _instr(instr: Instr) -> str:
+    match instr:
+        case Let(name, text, _):
+            return f"{name} = {text}"
+        case Load(name, buffer, offset, _):
+            return f"{name} = {buffer.name}[{print_index(offset)}]"
+        case Store(buffer, offset, value, _):
+            return f"{buffer.name}[{print_index(offset)}] = {value}"

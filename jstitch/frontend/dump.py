@@ -1,0 +1,72 @@
+"""Dump every stage of one stitched call, numbered, as readable files.
+
+    <dump_dir>/<call>_0/00_input.mlir  01_canonicalize.txt ...  07_plan.txt  08_<kernel>.kernel.txt  ...
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.codegen.kernel_source import KernelSource
+from jstitch.codegen.print_kernel import print_kernel
+from jstitch.ir.printer import print_graph
+from jstitch.ir.verify import check
+from jstitch.options import CompileOptions
+from jstitch.passes.check_plan import check_plan
+from jstitch.passes.pipeline import Step
+from jstitch.passes.plan import FusionPlan
+from jstitch.passes.print_plan import print_plan
+
+_calls = itertools.count()
+
+
+@dataclass(eq=False)
+class Dump:
+    """Where the stages of one call go; with no folder and nothing to print it does nothing."""
+
+    folder: Path | None
+    print_after: tuple[str, ...]
+    verify: bool
+    count: itertools.count[int] = field(default_factory=itertools.count)
+
+    def text(self, name: str, make: Callable[[], str]) -> None:
+        """Write one numbered file, and print it when the options ask for its name."""
+        stage = name.partition(".")[0]
+        if self.folder is None and stage not in self.print_after:
+            return
+        content = make()
+        if stage in self.print_after:
+            print(f"// -- {stage}\n{content}", file=sys.stderr)
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / f"{next(self.count):02d}_{name}").write_text(content + "\n")
+
+    def after_pass(self, step: Step) -> None:
+        if self.verify:
+            check(step.graph, step.name)
+        self.text(f"{step.name}.txt", lambda: print_graph(step.graph))
+
+    def plan(self, plan: FusionPlan) -> None:
+        if self.verify:
+            problems = check_plan(plan)
+            if problems:
+                raise AssertionError("the plan is wrong:\n" + "\n".join(problems))
+        self.text("plan.txt", lambda: print_plan(plan))
+
+    def kernel(self, name: str, kernel: Kernel, source: KernelSource) -> None:
+        self.text(f"{name}.kernel.txt", lambda: print_kernel(kernel))
+        self.text(f"{name}.py", lambda: source.text)
+
+
+def open_dump(options: CompileOptions, name: str) -> Dump:
+    """The dump of one stitched call, in a folder of its own."""
+    folder = None
+    if options.dump_dir is not None:
+        safe = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
+        folder = Path(options.dump_dir) / f"{safe}_{next(_calls)}"
+    return Dump(folder, options.print_after, options.verify)

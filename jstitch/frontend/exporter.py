@@ -1,0 +1,207 @@
+"""Graph to StableHLO: table ops are rebuilt from their attributes, opaque ones cloned from their source.
+
+    results = export_graph(graph, {graph.inputs[0]: block.arguments[0]}, emit_kernel)
+    module = export_module(graph)
+
+`jstitch.kernel` ops are handed to `emit_kernel(op, operands) -> results`; without one, their body is
+written inline, so that a plan can be checked without any backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from jstitch.frontend.attributes import encode_attributes
+from jstitch.frontend.constants import export_type
+from jstitch.frontend.importer import captured_values
+from jstitch.frontend.locations import make_location
+from jstitch.frontend.mlir import func, ir, make_context, stablehlo
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.ops import KERNEL, OPS
+from jstitch.ir.types import Type
+
+EmitKernel = Callable[[Op, list[ir.Value]], list[ir.Value]]
+
+
+def export_graph(
+    graph: Graph, arguments: Mapping[Value, ir.Value], emit_kernel: EmitKernel | None = None
+) -> list[ir.Value]:
+    """Write the graph's ops at the current insertion point; the values of its outputs.
+
+    arguments: an MLIR value for every graph input (and capture). Needs a current context and location.
+    Sources of opaque ops must still exist, in the same context. Raises ValueError when an opaque op has none.
+    """
+    exporter = _Exporter(dict(arguments), emit_kernel)
+    return exporter.export(graph)
+
+
+def export_module(graph: Graph, name: str = "main", emit_kernel: EmitKernel | None = None) -> ir.Module:
+    """A new, verified module with one public function. Raises ir.MLIRError when MLIR rejects it."""
+    context = next((s.context for s in _sources(graph)), None) or make_context()
+    with context, ir.Location.unknown():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            _export_function(graph, name, emit_kernel)
+            _copy_symbols(graph, name)
+        module.operation.verify()
+    return module
+
+
+def _export_function(graph: Graph, name: str, emit_kernel: EmitKernel | None) -> None:
+    inputs = [export_type(v.type) for v in graph.inputs]
+    outputs = [export_type(v.type) for v in graph.outputs]
+    function = func.FuncOp(name, (inputs, outputs), visibility="public")
+    block = function.add_entry_block()
+    with ir.InsertionPoint(block):
+        arguments = dict(zip(graph.inputs, block.arguments, strict=True))
+        func.ReturnOp(export_graph(graph, arguments, emit_kernel))
+
+
+def _sources(graph: Graph) -> Iterator[Any]:
+    return (op.source for op in graph.walk() if isinstance(op.source, ir.Operation | ir.Location))
+
+
+class _Exporter:
+    """The values written so far."""
+
+    def __init__(self, values: dict[Value, ir.Value], emit_kernel: EmitKernel | None) -> None:
+        self.values = values
+        self.emit_kernel = emit_kernel
+        self.types: dict[Type, ir.Type] = {}
+
+    def export(self, graph: Graph) -> list[ir.Value]:
+        for op in graph.ops:
+            operands = [self.values[v] for v in op.operands]
+            self.values.update(zip(op.results, self.export_op(op, operands), strict=True))
+        return [self.values[v] for v in graph.outputs]
+
+    def export_op(self, op: Op, operands: list[ir.Value]) -> Sequence[ir.Value]:
+        if op.name == KERNEL:
+            return self.export_kernel(op, operands)
+        if op.name in OPS:
+            return self.export_table_op(op, operands)
+        return _clone(op, operands)
+
+    def export_kernel(self, op: Op, operands: list[ir.Value]) -> list[ir.Value]:
+        if self.emit_kernel is not None:
+            with _location(op):
+                return self.emit_kernel(op, operands)
+        self.values.update(zip(op.regions[0].inputs, operands, strict=True))
+        return self.export(op.regions[0])
+
+    def type_of(self, value: Value) -> ir.Type:
+        if value.type not in self.types:
+            self.types[value.type] = export_type(value.type)
+        return self.types[value.type]
+
+    def export_table_op(self, op: Op, operands: list[ir.Value]) -> Sequence[ir.Value]:
+        location = _location(op)
+        new = ir.Operation.create(
+            op.name,
+            results=[self.type_of(v) for v in op.results],
+            operands=operands,
+            attributes=encode_attributes(op, OPS[op.name].attrs),
+            regions=len(op.regions),
+            loc=location,
+        )
+        for graph, region in zip(op.regions, new.regions, strict=True):
+            self.export_region(graph, region, location)
+        return list(new.results)
+
+    def export_region(self, graph: Graph, region: ir.Region, location: ir.Location) -> None:
+        types = [self.type_of(v) for v in graph.inputs]
+        block = region.blocks.append(*types, arg_locs=[location] * len(types))
+        self.values.update(zip(graph.inputs, block.arguments, strict=True))
+        with ir.InsertionPoint(block), location:
+            stablehlo.return_(self.export(graph))
+
+
+def _location(op: Op) -> ir.Location:
+    """The op's own MLIR location where it lives in this context, else one made from `loc`."""
+    if isinstance(op.source, ir.Location) and op.source.context == ir.Context.current:
+        return op.source
+    return make_location(op.loc)
+
+
+def _clone(op: Op, operands: list[ir.Value]) -> Sequence[ir.Value]:
+    """Clone an opaque op; `operands` are its own, then the values its regions capture."""
+    source = op.source
+    if not isinstance(source, ir.Operation):
+        where = f" at {op.loc}" if op.loc else ""
+        raise ValueError(
+            f"Expected a table op or an imported one, found '{op.name}' without an MLIR source{where}."
+            " Define it in jstitch/ir/ops, or keep `source` when rebuilding it."
+        )
+    own = int(op.attrs["num_operands"])
+    captured = captured_values(source) if len(operands) > own else []
+    new = source.clone(ir.InsertionPoint.current).operation
+    _replace_operands(new, dict(enumerate(operands[:own])))
+    if captured:
+        _replace_captured(new, dict(zip(captured, operands[own:], strict=True)))
+    return list(new.results)
+
+
+def _replace_operands(op: ir.Operation, new: dict[int, ir.Value]) -> None:
+    for number, value in new.items():
+        op.operands[number] = value
+
+
+def _replace_captured(op: ir.Operation, new: dict[ir.Value, ir.Value]) -> None:
+    for region in op.regions:
+        for block in region.blocks:
+            for view in block.operations:
+                inner = view.operation
+                uses = {k: new[v] for k, v in enumerate(inner.operands) if v in new}
+                _replace_operands(inner, uses)
+                _replace_captured(inner, new)
+
+
+def _copy_symbols(graph: Graph, name: str) -> None:
+    """Copy the functions that opaque ops call, with those they call in turn."""
+    done = {name}
+    todo = [op.source for op in graph.walk() if isinstance(op.source, ir.Operation)]
+    functions = _functions_around(todo)
+    while todo:
+        for symbol in _symbols(todo.pop()):
+            if symbol in functions and symbol not in done:
+                done.add(symbol)
+                functions[symbol].clone(ir.InsertionPoint.current)
+                todo.append(functions[symbol])
+
+
+def _functions_around(ops: Sequence[ir.Operation]) -> dict[str, ir.Operation]:
+    functions: dict[str, ir.Operation] = {}
+    seen: list[ir.Operation] = []
+    for op in ops:
+        root = op
+        while root.parent is not None:
+            root = root.parent.operation
+        if root in seen or not len(root.regions):
+            continue
+        seen.append(root)
+        inner = (view.operation for block in root.regions[0].blocks for view in block.operations)
+        functions |= {f.attributes["sym_name"].value: f for f in inner if "sym_name" in f.attributes}
+    return functions
+
+
+def _symbols(op: ir.Operation) -> Iterator[str]:
+    """Names that an op's attributes refer to, its regions included."""
+    for entry in op.attributes:
+        attribute = op.attributes[entry] if isinstance(entry, str) else entry.attr
+        yield from _symbols_in(attribute)
+    for region in op.regions:
+        for block in region.blocks:
+            for view in block.operations:
+                yield from _symbols(view.operation)
+
+
+def _symbols_in(attribute: ir.Attribute) -> Iterator[str]:
+    match attribute:
+        case ir.FlatSymbolRefAttr():
+            yield attribute.value
+        case ir.ArrayAttr():
+            for element in attribute:
+                yield from _symbols_in(element)
+        case _:
+            return

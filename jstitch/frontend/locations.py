@@ -1,0 +1,43 @@
+"""Source lines: from MLIR locations to `file:line (function)` and back."""
+
+from __future__ import annotations
+
+import re
+
+from jstitch.frontend.mlir import ir
+
+_LINE = re.compile(r"^(?P<file>.*):(?P<line>\d+)(?: \((?P<function>.*)\))?$")
+
+
+def describe_location(location: ir.Location) -> str:
+    """The innermost user frame as `file:line (function)`, or "" when the location has none.
+
+    JAX nests them as name(callsite(frame at caller)), where a frame is function(file:line:column).
+    """
+    match location:
+        case ir.FileLineColLoc():
+            return f"{location.filename}:{location.start_line}"
+        case ir.CallSiteLoc():
+            return describe_location(location.callee) or describe_location(location.caller)
+        case ir.NameLoc():
+            return _describe_named(location)
+        case ir.FusedLoc():
+            return next(filter(None, map(describe_location, location.locations)), "")
+        case _:
+            return ""
+
+
+def _describe_named(location: ir.NameLoc) -> str:
+    child = location.child_loc
+    if isinstance(child, ir.FileLineColLoc):
+        return f"{child.filename}:{child.start_line} ({location.name_str})"
+    return describe_location(child)
+
+
+def make_location(text: str) -> ir.Location:
+    """The MLIR location of a described one, in the current context."""
+    match = _LINE.match(text)
+    if not match:
+        return ir.Location.name(text) if text else ir.Location.unknown()
+    frame = ir.Location.file(match["file"], int(match["line"]), 0)
+    return ir.Location.name(match["function"], frame) if match["function"] else frame

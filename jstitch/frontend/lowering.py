@@ -1,0 +1,153 @@
+"""Lowering of a stitched call: XLA's own operations first, then the pipeline's in their place.
+
+    %1 = stablehlo.exponential %arg0                 %1 = stablehlo.custom_call @kernel(%arg0)
+    %2 = stablehlo.add %1, %arg1          ==>
+
+Anything that the pipeline cannot do, or fails at, leaves XLA's operations as they are; the report says why.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jstitch import _jax
+from jstitch.errors import JstitchWarning
+from jstitch.frontend.mlir import ir
+from jstitch.frontend.primitive import stitched_p
+from jstitch.frontend.rewrite import rewrite
+from jstitch.options import CompileOptions
+from jstitch.runtime.report import note, recording
+
+
+def lower_plain(ctx: Any, *args: Any, jaxpr: Any, options: CompileOptions, name: str) -> Sequence[Any]:
+    """The call as XLA's own operations; the rule on platforms without a backend."""
+    with recording(name):
+        note(reason=f"no backend for {', '.join(ctx.module_context.platforms)}")
+        return _plain(ctx, args, jaxpr, name)
+
+
+def lower_stitched(ctx: Any, *args: Any, jaxpr: Any, options: CompileOptions, name: str) -> Sequence[Any]:
+    """The call as kernels where they pay, as XLA's operations where not. Never fails to lower.
+
+    With `options.strict`, what the pipeline raises is raised.
+    """
+    with recording(name):
+        reason = _why_plain(ctx, args, options)
+        if reason is not None:
+            note(reason=reason)
+            return _plain(ctx, args, jaxpr, name)
+        return _Call(ctx, args, options, name).lower(jaxpr)
+
+
+def _plain(ctx: Any, args: Sequence[Any], jaxpr: Any, name: str) -> Sequence[Any]:
+    outs, tokens = _jax.lower_inline(ctx, jaxpr, args, name)
+    ctx.set_tokens_out(tokens)
+    return outs
+
+
+def _why_plain(ctx: Any, args: Sequence[Any], options: CompileOptions) -> str | None:
+    if options.target not in (None, "cpu"):
+        return f"the target option says {options.target}, this is cpu"
+    if not all(map(_jax.is_static_shape, (*ctx.avals_in, *ctx.avals_out))):
+        return "symbolic shapes"
+    if not all(isinstance(arg, ir.Value) for arg in args):
+        return "an argument that is not one MLIR value"
+    if ir.InsertionPoint.current.ref_operation is not None:
+        return "lowered into the middle of a block"
+    return _jax.partitioned(ctx.module_context.axis_context)
+
+
+class _Call:
+    """One stitched call at the end of one block."""
+
+    def __init__(self, ctx: Any, args: Sequence[Any], options: CompileOptions, name: str) -> None:
+        self.ctx = ctx
+        self.args = args
+        self.options = options
+        self.name = name
+        self.block = ir.InsertionPoint.current.block
+
+    def lower(self, jaxpr: Any) -> list[Any]:
+        start = len(self.block.operations)
+        outs, token_set = _jax.lower_inline(self.ctx, jaxpr, self.args, self.name)
+        old = list(self.block.operations)[start:]
+        before, after = _jax.tokens_of(self.ctx.tokens_in), _jax.tokens_of(token_set)
+        # Ordered effects thread a token through the operations: to the pipeline it is one more value.
+        moved = [effect for effect, token in after.items() if before.get(effect) != token]
+        args = [*self.args, *(before[effect] for effect in moved if effect in before)]
+        results = self._rewrite(old, args, [*outs, *(after[effect] for effect in moved)])
+        if results is None:
+            self.ctx.set_tokens_out(token_set)
+            return list(outs)
+        _erase(old, keep=results)
+        renewed = dict(zip(moved, results[len(outs) :], strict=True))
+        self.ctx.set_tokens_out(_jax.make_tokens(after | renewed))
+        return results[: len(outs)]
+
+    def _rewrite(self, old: list[Any], args: list[Any], results: list[Any]) -> list[Any] | None:
+        """The pipeline's results, or None with the block exactly as it was."""
+        if not old:
+            note(reason="nothing to compute")
+            return None
+        size = len(self.block.operations)
+        try:
+            return self._pipeline(old, args, results)
+        except Exception as error:
+            if self.options.strict:
+                raise
+            _erase(list(self.block.operations)[size:])
+            note(reason=f"{type(error).__name__}: {error}")
+            warnings.warn(
+                f"{self.name} runs on XLA's own kernels: stitching raised {type(error).__name__}: {error}\n"
+                "  next: set JSTITCH_STRICT=1 for the traceback, JSTITCH_DUMP_DIR=<folder> for the stages.",
+                JstitchWarning,
+                stacklevel=2,
+            )
+            return None
+
+    def _pipeline(self, old: list[Any], args: list[Any], results: list[Any]) -> list[Any] | None:
+        module = self.ctx.module_context.module
+        donated = donation_map(args)
+        new = rewrite(old, args, results, module, self.options, self.name, donated=donated)
+        return None if new is None else list(new)
+
+
+def donation_map(args: Sequence[Any]) -> Mapping[int, int | None]:
+    """Which stitched inputs the caller gives away: input number -> the main output that takes its buffer.
+
+    None when XLA is free to choose the output. Only arguments of the module's own entry function count.
+    """
+    found: dict[int, int | None] = {}
+    for position, value in enumerate(args):
+        attributes = _argument_attributes(value)
+        if "tf.aliasing_output" in attributes:
+            found[position] = ir.IntegerAttr(attributes["tf.aliasing_output"]).value
+        elif "jax.buffer_donor" in attributes:
+            found[position] = None
+    return found
+
+
+def _argument_attributes(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, ir.BlockArgument):
+        return {}
+    function = value.owner.owner.operation
+    if function.name != "func.func" or "arg_attrs" not in function.attributes:
+        return {}
+    attributes = ir.DictAttr(ir.ArrayAttr(function.attributes["arg_attrs"])[value.arg_number])
+    return {named.name: named.attr for named in attributes}
+
+
+def _erase(operations: Sequence[Any], keep: Sequence[Any] = ()) -> None:
+    """Erase operations whose results nobody uses and that are not in `keep`, users before producers."""
+    kept = set(keep)
+    for operation in reversed(operations):
+        if not any(result in kept or any(True for _ in result.uses) for result in operation.results):
+            operation.erase()
+
+
+def register_lowering() -> None:
+    """Tell JAX how the primitive lowers: our pipeline where we have a backend, XLA's operations elsewhere."""
+    _jax.register_uncached_lowering(stitched_p, lower_plain, None)
+    _jax.register_uncached_lowering(stitched_p, lower_stitched, "cpu")

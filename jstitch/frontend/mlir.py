@@ -1,0 +1,58 @@
+"""The one import of jaxlib's MLIR bindings: core IR and the StableHLO, CHLO and func dialects.
+
+module = parse_module(text_or_bytes)
+"""
+
+from __future__ import annotations
+
+import io
+
+from jax.interpreters import mlir as jax_mlir
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import chlo, func, stablehlo
+
+__all__ = ["chlo", "func", "ir", "make_context", "module_bytes", "parse_module", "stablehlo"]
+
+_PORTABLE = b"ML\xefR"
+
+
+def make_context() -> ir.Context:
+    """A context with every dialect that JAX itself emits."""
+    return jax_mlir.make_ir_context()
+
+
+def parse_module(source: str | bytes, context: ir.Context | None = None) -> ir.Module:
+    """Parse StableHLO text, MLIR bytecode or a portable StableHLO artifact.
+
+    Raises ValueError, with MLIR's own diagnostic, when the source does not parse or verify.
+    """
+    context = context or make_context()
+    try:
+        with context, ir.Location.unknown():
+            return _parse(source, context)
+    except (ir.MLIRError, ValueError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"Expected a StableHLO module (text, MLIR bytecode or a portable artifact), found"
+            f" {_describe(source)}: {error}. Print one with `jax.jit(f).lower(*args).as_text()`."
+        ) from error
+
+
+def _parse(source: str | bytes, context: ir.Context) -> ir.Module:
+    if isinstance(source, bytes) and source.startswith(_PORTABLE):
+        try:
+            return ir.Module.parse(source)
+        except ir.MLIRError:
+            return stablehlo.deserialize_portable_artifact(context, source)
+    return ir.Module.parse(source.decode() if isinstance(source, bytes) else source)
+
+
+def _describe(source: str | bytes) -> str:
+    kind = "characters of text" if isinstance(source, str) else "bytes"
+    return f"{len(source)} {kind} starting {source[:40]!r}"
+
+
+def module_bytes(module: ir.Module) -> bytes:
+    """The module as MLIR bytecode."""
+    buffer = io.BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()

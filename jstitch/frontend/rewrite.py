@@ -1,0 +1,87 @@
+"""The pipeline's entry: operations of one stitched call in, operations with kernels out.
+
+    StableHLO -> Graph -> graph passes -> FusionPlan per frame -> Kernel per pattern -> source -> custom calls
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jstitch.codegen.cpu.build import prepare
+from jstitch.codegen.cpu.emit import emit
+from jstitch.frontend.custom_call import emit_kernel
+from jstitch.frontend.dump import Dump, open_dump
+from jstitch.frontend.exporter import export_graph
+from jstitch.frontend.importer import import_ops
+from jstitch.ir.graph import Graph
+from jstitch.ir.ops import KERNEL
+from jstitch.options import CompileOptions
+from jstitch.passes.build_nest import CannotLowerError
+from jstitch.passes.contract_patterns import contract_patterns, map_frames
+from jstitch.passes.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import PIPELINE, run
+from jstitch.passes.plan import FusionPattern
+from jstitch.passes.plan_frame import plan_frame
+from jstitch.runtime.report import note
+
+READY = True
+
+
+def rewrite(
+    ops: Sequence[Any],
+    args: Sequence[Any],
+    results: Sequence[Any],
+    module: Any,
+    options: CompileOptions,
+    name: str,
+    *,
+    donated: Mapping[int, int | None],
+) -> list[Any] | None:
+    """New results, with their operations at the end of the block; None leaves the block as it is."""
+    imported = import_ops(ops, args, results, module)
+    dump = open_dump(options, name)
+    dump.text("input.mlir", lambda: "\n".join(map(str, ops)))
+    graph = run(imported.graph, PIPELINE, dump.after_pass)
+    stitched = stitch_graph(graph, options, name, dump)
+    kernels = sum(op.name == KERNEL for op in stitched.walk())
+    note(kernels=kernels, reason=None if kernels else "no pattern is expected to pay")
+    if not kernels:
+        return None
+    arguments = {v: value for v, value in imported.values.items()}
+    new = export_graph(stitched, arguments, emit_kernel)
+    dump.text("output.mlir", lambda: str(module))
+    return new
+
+
+def stitch_graph(graph: Graph, options: CompileOptions, name: str, dump: Dump) -> Graph:
+    """Plan every frame and put a `jstitch.kernel` op in the place of every pattern."""
+    builder = _Builder(options, name, dump)
+
+    def change(frame: Graph) -> Graph:
+        plan = plan_frame(frame, options)
+        dump.plan(plan)
+        return contract_patterns(plan, builder.build)
+
+    return map_frames(graph, change)
+
+
+class _Builder:
+    """Kernels of one stitched call, numbered."""
+
+    def __init__(self, options: CompileOptions, name: str, dump: Dump) -> None:
+        self.options, self.name, self.dump, self.count = options, name, dump, 0
+
+    def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:
+        """Attributes of the kernel op; None when no kernel can express the pattern (it stays XLA's)."""
+        name = f"{self.name}_{self.count}"
+        try:
+            kernel = lower_kernel(name, pattern.ops, pattern.inputs, pattern.outputs)
+            source = emit(kernel)
+            self.dump.kernel(name, kernel, source)
+            attrs = prepare(source)
+        except CannotLowerError as error:
+            note(details_refused=str(error))
+            return None
+        self.count += 1
+        return {"name": name, **attrs}

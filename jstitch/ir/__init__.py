@@ -1,0 +1,1 @@
+"""The language: types, Graph, the op table, its verifier, printer and interpreter. Imports NumPy only."""

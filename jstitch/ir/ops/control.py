@@ -1,0 +1,42 @@
+"""Control flow: `while`, `case` and `if`, whose regions are frames of their own, and the stitched kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jstitch.ir.graph import Op
+from jstitch.ir.ops.definition import Arrays, OpClass, OpDef, define
+from jstitch.ir.ops.evaluate import captured, evaluate
+
+KERNEL = "jstitch.kernel"
+
+
+def _while(op: Op, *arrays: np.ndarray) -> Arrays:
+    """Regions: (condition, body), both over the carried values."""
+    condition, body = op.regions
+    env, carry = captured(op, arrays), tuple(arrays[: len(op.operands)])
+    while bool(evaluate(condition, carry, env)[0]):
+        carry = evaluate(body, carry, env)
+    return carry
+
+
+def _case(op: Op, branch: np.ndarray, *arrays: np.ndarray) -> Arrays:
+    """An index out of range takes the last branch."""
+    number, last = int(branch), len(op.regions) - 1
+    region = op.regions[number if 0 <= number <= last else last]
+    return evaluate(region, (), captured(op, (branch, *arrays)))
+
+
+def _if(op: Op, predicate: np.ndarray, *arrays: np.ndarray) -> Arrays:
+    return evaluate(op.regions[0 if bool(predicate) else 1], (), captured(op, (predicate, *arrays)))
+
+
+def _kernel(op: Op, *arrays: np.ndarray) -> Arrays:
+    """A stitched kernel means what its body means."""
+    return evaluate(op.regions[0], arrays[: len(op.operands)], captured(op, arrays))
+
+
+define(OpDef("stablehlo.while", OpClass.CONTROL, _while))
+define(OpDef("stablehlo.case", OpClass.CONTROL, _case))
+define(OpDef("stablehlo.if", OpClass.CONTROL, _if))
+define(OpDef(KERNEL, OpClass.OPAQUE, _kernel))

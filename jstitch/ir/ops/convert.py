@@ -1,0 +1,163 @@
+"""Elementwise ops that compare, choose, or change the element type."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jstitch.ir.graph import Op
+from jstitch.ir.ops import numerics as n
+from jstitch.ir.ops.definition import Arrays, OpClass, OpDef, define
+from jstitch.ir.ops.elementwise import by_dtype
+from jstitch.ir.types import DType
+
+_COMPARE = {
+    "EQ": ("==", np.equal),
+    "NE": ("!=", np.not_equal),
+    "LT": ("<", np.less),
+    "LE": ("<=", np.less_equal),
+    "GT": (">", np.greater),
+    "GE": (">=", np.greater_equal),
+}
+_WIDTHS = {
+    "s8": 1,
+    "u8": 1,
+    "s16": 2,
+    "u16": 2,
+    "s32": 4,
+    "u32": 4,
+    "f32": 4,
+    "s64": 8,
+    "u64": 8,
+    "f64": 8,
+}
+
+
+def _total_order(x: np.ndarray) -> np.ndarray:
+    """Integers that compare as IEEE totalOrder does: -NaN < -inf < ... < -0 < +0 < ... < NaN."""
+    bits = x.view(np.dtype(f"i{x.dtype.itemsize}"))
+    return np.where(bits < 0, np.iinfo(bits.dtype).max ^ bits, bits)
+
+
+def _compare(op: Op, x: np.ndarray, y: np.ndarray) -> Arrays:
+    if op.attrs.get("compare_type") == "TOTALORDER" and op.operands[0].tensor.dtype.is_float:
+        x, y = _total_order(x), _total_order(y)
+    return (np.asarray(_COMPARE[op.attrs["comparison_direction"]][1](n.widen(x), n.widen(y))),)
+
+
+def _compare_scalar(op: Op) -> str | None:
+    if op.attrs.get("compare_type") == "TOTALORDER" and op.operands[0].tensor.dtype.is_float:
+        return None
+    expression = f"{{0}} {_COMPARE[op.attrs['comparison_direction']][0]} {{1}}"
+    return by_dtype(expression, expression, expression, expression)(op)
+
+
+def _select(op: Op, p: np.ndarray, a: np.ndarray, b: np.ndarray) -> Arrays:
+    return (np.where(p, a, b),)
+
+
+def _clamp(low: np.ndarray, x: np.ndarray, high: np.ndarray) -> np.ndarray:
+    return np.asarray(np.minimum(np.maximum(low, x), high))
+
+
+def _convert(op: Op, x: np.ndarray) -> Arrays:
+    with np.errstate(all="ignore"):
+        return (n.convert(x, op.result.tensor.dtype),)
+
+
+def _convert_scalar(op: Op) -> str | None:
+    source, target = (n.kernel_name(v.tensor.dtype) for v in (op.operands[0], op.result))
+    return f"convert_{target}({{0}})" if source and target else None
+
+
+def _bitcast(op: Op, x: np.ndarray) -> Arrays:
+    """Between widths, the narrower side has one more (minor) dimension."""
+    target = op.result.tensor.dtype.numpy
+    x = np.ascontiguousarray(x)
+    if x.dtype.itemsize < target.itemsize:
+        return (x.view(target)[..., 0],)
+    return (x[..., None].view(target) if x.dtype.itemsize > target.itemsize else x.view(target),)
+
+
+def _bitcast_scalar(op: Op) -> str | None:
+    source, target = (n.kernel_name(v.tensor.dtype) for v in (op.operands[0], op.result))
+    if source == target and source is not None:
+        return "{0}"
+    same_width = _WIDTHS.get(source or "", 0) == _WIDTHS.get(target or "", -1)
+    return f"bitcast_{target}({{0}})" if same_width else None
+
+
+def _reduce_precision(op: Op, x: np.ndarray) -> Arrays:
+    """Round to a float format of the given widths: nearest even, overflow to inf, small values to 0."""
+    exponent, mantissa = int(op.attrs["exponent_bits"]), int(op.attrs["mantissa_bits"])
+    info = np.finfo if x.dtype.kind == "f" else None
+    if info is None or x.dtype.itemsize < 4:
+        wide = x.astype(np.float32)
+        return (_round_bits(wide, exponent, mantissa, 8 if x.dtype != np.float16 else 5).astype(x.dtype),)
+    return (_round_bits(x, exponent, mantissa, 8 if x.dtype == np.float32 else 11),)
+
+
+def _round_bits(x: np.ndarray, exponent: int, mantissa: int, own_exponent: int) -> np.ndarray:
+    unsigned = np.dtype(f"u{x.dtype.itemsize}").type
+    own_mantissa = int(np.finfo(x.dtype).nmant)
+    bits = x.view(unsigned)
+    if mantissa < own_mantissa:
+        drop = own_mantissa - mantissa
+        odd = (bits >> unsigned(drop)) & unsigned(1)
+        bits = (bits + unsigned((1 << (drop - 1)) - 1) + odd) & ~unsigned((1 << drop) - 1)
+    rounded = bits.view(x.dtype)
+    if exponent < own_exponent:
+        bias = (1 << (exponent - 1)) - 1
+        smallest, largest = 2.0 ** (1 - bias), 2.0 ** (bias + 1)
+        rounded = np.where(np.abs(rounded) < smallest, np.copysign(0, x), rounded).astype(x.dtype)
+        rounded = np.where(np.abs(rounded) >= largest, np.copysign(np.inf, x), rounded).astype(x.dtype)
+    return np.where(np.isnan(x), x, rounded)
+
+
+def _reduce_precision_scalar(op: Op) -> str | None:
+    """bfloat16's format only rounds the mantissa, which is the conversion there and back."""
+    match op.operands[0].tensor.dtype, op.attrs["exponent_bits"], op.attrs["mantissa_bits"]:
+        case DType.F32, 8, 7:
+            return "convert_bf16({0})"
+        case (DType.F32, 8, 23) | (DType.BF16, 8, 7 | 23) | (DType.F16, 5 | 8, 10 | 23) | (DType.F64, 11, 52):
+            return "{0}"
+        case _:
+            return None
+
+
+define(
+    OpDef(
+        "stablehlo.compare",
+        OpClass.LIGHT,
+        _compare,
+        {"comparison_direction": "comparison_direction", "compare_type": "comparison_type"},
+        _compare_scalar,
+    )
+)
+define(
+    OpDef(
+        "stablehlo.select",
+        OpClass.LIGHT,
+        _select,
+        scalar=by_dtype(*["select({0}, {1}, {2})"] * 4),
+    )
+)
+define(
+    OpDef(
+        "stablehlo.clamp",
+        OpClass.LIGHT,
+        n.elementwise(_clamp),
+        scalar=by_dtype(*["minimum(maximum({0}, {1}), {2})"] * 3),
+        flops=2.0,
+    )
+)
+define(OpDef("stablehlo.convert", OpClass.LIGHT, _convert, scalar=_convert_scalar))
+define(OpDef("stablehlo.bitcast_convert", OpClass.LIGHT, _bitcast, scalar=_bitcast_scalar))
+define(
+    OpDef(
+        "stablehlo.reduce_precision",
+        OpClass.LIGHT,
+        _reduce_precision,
+        {"exponent_bits": "i32", "mantissa_bits": "i32"},
+        _reduce_precision_scalar,
+    )
+)

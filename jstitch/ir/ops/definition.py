@@ -1,0 +1,84 @@
+"""What the project knows about an op: one `OpDef`, in one table, `OPS`.
+
+Importer, verifier, interpreter, passes, cost models, emitters, tools and tests read it. An op that is not in
+the table, or not for these types, is opaque: it stays XLA's.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from jstitch.ir.graph import Op
+from jstitch.ir.index import Case, Index
+from jstitch.ir.schedule import Schedule
+from jstitch.ir.types import DType
+
+Arrays = tuple[np.ndarray, ...]
+
+
+class OpClass(enum.Enum):
+    """The classes every algorithm speaks of."""
+
+    LIGHT = "light elementwise"
+    EXPENSIVE = "expensive elementwise"
+    REDUCTION = "reduction"
+    SHAPE = "shape"
+    INDEX = "index"
+    CONSTANT = "constant"
+    CONTRACTION = "contraction"
+    CONTROL = "control"  # while, case, if: their regions are frames of their own
+    OPAQUE = "opaque"
+
+    @property
+    def is_elementwise(self) -> bool:
+        return self in (OpClass.LIGHT, OpClass.EXPENSIVE)
+
+
+@dataclass(frozen=True)
+class OpDef:
+    """One op. Unset fields mean "no kernel can hold it" (contractions, control) or "not applicable".
+
+    name: StableHLO's name (`stablehlo.add`, `chlo.erf`).
+    op_class: see OpClass; decides which passes look at the op.
+    reference: (op, operand arrays) -> result arrays, in NumPy: the oracle.
+    attrs: Graph attribute name -> codec name in the importer/exporter (`i64`, `dims`, `bool`, ...).
+    scalar: elementwise only. (op) -> a Python expression over {0}, {1}, ... in the emitters' vocabulary
+        (codegen/*/math.py), valid for the operand types of this op; None when no kernel has it.
+    cases: shape and index ops. (op, result index) -> where the element comes from: the first Case whose
+        conditions hold; the last one has none. A Dynamic atom names an operand by its number.
+    position: iota only. (op, result index) -> the element's value.
+    identity: ops that combine a reduction only. The value that changes nothing, for an element type.
+    reassociated: the same expression on floats, free to be vectorised when it accumulates a reduction.
+    flops: arithmetic per element. cpi: cycles per instruction class, relative to an add.
+    domain: the interval test inputs are drawn from, where the op is smooth.
+    propagate: schedule propagation (propagation.py); None: the rule of the op's class.
+    """
+
+    name: str
+    op_class: OpClass
+    reference: Callable[..., Arrays] | None = None
+    attrs: Mapping[str, str] = field(default_factory=dict)
+    scalar: Callable[[Op], str | None] | None = None
+    cases: Callable[[Op, tuple[Index, ...]], tuple[Case, ...]] | None = None
+    position: Callable[[Op, tuple[Index, ...]], Index] | None = None
+    identity: Callable[[DType], float | int | bool] | None = None
+    reassociated: str | None = None
+    flops: float = 1.0
+    cpi: float = 1.0
+    domain: tuple[float, float] = (-4.0, 4.0)
+    propagate: Callable[[Op, Schedule], tuple[Schedule | None, ...] | str] | None = None
+
+
+OPS: dict[str, OpDef] = {}
+
+
+def define(definition: OpDef) -> OpDef:
+    """Add one op to the table. Raises ValueError when the name is already there."""
+    if definition.name in OPS:
+        raise ValueError(f"Op '{definition.name}' is defined twice.")
+    OPS[definition.name] = definition
+    return definition

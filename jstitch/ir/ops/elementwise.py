@@ -1,0 +1,220 @@
+"""Elementwise ops: one result element from the operands' elements at the same index.
+
+`select` and `clamp` also take rank-0 operands that apply everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypedDict, Unpack
+
+import numpy as np
+
+from jstitch.ir.graph import Op
+from jstitch.ir.ops import numerics as n
+from jstitch.ir.ops import special
+from jstitch.ir.ops.definition import OpClass, OpDef, define
+from jstitch.ir.types import DType
+
+ACCURACY = {"result_accuracy": "accuracy"}
+EXPENSIVE = 8.0
+
+
+def by_dtype(
+    floats: str | None = None,
+    signed: str | None = None,
+    unsigned: str | None = None,
+    bools: str | None = None,
+) -> Callable[[Op], str | None]:
+    """Choose the kernel expression by the last operand's dtype (`select`'s first one is the predicate)."""
+
+    def scalar(op: Op) -> str | None:
+        types = [v.tensor.dtype for v in (*op.operands, *op.results)]
+        dtype = op.operands[-1].tensor.dtype
+        if any(n.kernel_name(t) is None for t in types):
+            return None
+        if dtype.is_float:
+            return floats
+        if dtype is DType.BOOL:
+            return bools
+        return signed if dtype.is_signed else unsigned
+
+    return scalar
+
+
+class _Kinds(TypedDict, total=False):
+    """Kernel expressions of the dtypes that are not floats."""
+
+    signed: str
+    unsigned: str
+    bools: str
+
+
+def _light(
+    name: str,
+    function: n.NumpyFunction,
+    floats: str | None = None,
+    identity: Callable[[DType], float | int | bool] | None = None,
+    reassociated: str | None = None,
+    **other: Unpack[_Kinds],
+) -> None:
+    scalar = by_dtype(floats, **other)
+    define(
+        OpDef(
+            name,
+            OpClass.LIGHT,
+            n.elementwise(function),
+            scalar=scalar,
+            identity=identity,
+            reassociated=reassociated,
+        )
+    )
+
+
+def _expensive(
+    name: str,
+    function: n.NumpyFunction,
+    expression: str | None,
+    domain: tuple[float, float] = (-4.0, 4.0),
+    cpi: float = EXPENSIVE,
+    flops: float = 10.0,
+) -> None:
+    attrs = ACCURACY if name.startswith("stablehlo.") else {}
+    define(
+        OpDef(
+            name,
+            OpClass.EXPENSIVE,
+            n.elementwise(function),
+            attrs,
+            by_dtype(expression),
+            flops=flops,
+            cpi=cpi,
+            domain=domain,
+        )
+    )
+
+
+def _all(expression: str) -> _Kinds:
+    return {"signed": expression, "unsigned": expression}
+
+
+def _every(expression: str) -> _Kinds:
+    return {"signed": expression, "unsigned": expression, "bools": expression}
+
+
+def _maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """NaN propagates; maximum(-0, +0) is +0."""
+    larger = np.maximum(a, b)
+    if larger.dtype.kind == "f":
+        larger = np.where((a == 0) & (b == 0), a + b, larger)
+    return np.asarray(larger)
+
+
+def _minimum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    smaller = np.minimum(a, b)
+    if smaller.dtype.kind == "f":
+        zero = (a == 0) & (b == 0) & (np.signbit(a) | np.signbit(b))
+        smaller = np.where(zero, -np.abs(smaller), smaller)
+    return np.asarray(smaller)
+
+
+_light("stablehlo.abs", np.abs, "abs_({0})", signed="iabs({0})", unsigned="{0}")
+_light("stablehlo.negate", np.negative, "-{0}", **_all("ineg({0})"))
+_light("stablehlo.sign", special.sign, "sign({0})", signed="isign({0})")
+_light("stablehlo.floor", np.floor, "floor({0})")
+_light("stablehlo.ceil", np.ceil, "ceil({0})")
+_light("stablehlo.round_nearest_even", np.rint, "round_half_even({0})")
+_light("stablehlo.round_nearest_afz", special.round_half_away, "round_half_away({0})")
+_light("stablehlo.is_finite", np.isfinite, "is_finite({0})")
+_light("stablehlo.not", np.invert, **_every("not_({0})"))
+_light("stablehlo.popcnt", special.popcnt, **_all("popcnt({0})"))
+_light("stablehlo.count_leading_zeros", special.count_leading_zeros, **_all("clz({0})"))
+_light("chlo.square", np.square, "{0} * {0}", **_all("imul({0}, {0})"))
+_light("chlo.conj", np.conj, "{0}")
+_light("stablehlo.real", np.real)
+_light("stablehlo.imag", np.imag)
+_light("stablehlo.complex", special.make_complex)
+
+_light(
+    "stablehlo.add",
+    np.add,
+    "{0} + {1}",
+    lambda dtype: 0,
+    "add_reassoc({0}, {1})",
+    signed="iadd({0}, {1})",
+    unsigned="iadd({0}, {1})",
+    bools="or_({0}, {1})",
+)
+_light("stablehlo.subtract", np.subtract, "{0} - {1}", **_all("isub({0}, {1})"))
+_light(
+    "stablehlo.multiply",
+    np.multiply,
+    "{0} * {1}",
+    lambda dtype: 1,
+    "mul_reassoc({0}, {1})",
+    signed="imul({0}, {1})",
+    unsigned="imul({0}, {1})",
+    bools="and_({0}, {1})",
+)
+_light("stablehlo.maximum", _maximum, "maximum({0}, {1})", n.smallest, **_every("maximum({0}, {1})"))
+_light("stablehlo.minimum", _minimum, "minimum({0}, {1})", n.largest, **_every("minimum({0}, {1})"))
+_light("stablehlo.and", np.bitwise_and, identity=n.all_ones, **_every("and_({0}, {1})"))
+_light("stablehlo.or", np.bitwise_or, identity=lambda dtype: 0, **_every("or_({0}, {1})"))
+_light("stablehlo.xor", np.bitwise_xor, identity=lambda dtype: 0, **_every("xor({0}, {1})"))
+_light("stablehlo.shift_left", special.shift_left, **_all("shl({0}, {1})"))
+_light("stablehlo.shift_right_logical", special.shift_right_logical, **_all("shr_logical({0}, {1})"))
+_light("stablehlo.shift_right_arithmetic", special.shift_right_arithmetic, **_all("shr_arithmetic({0}, {1})"))
+_light("chlo.next_after", np.nextafter, "next_after({0}, {1})")
+_light("chlo.mulhi", special.multiply_high)
+
+define(
+    OpDef(
+        "stablehlo.divide",
+        OpClass.LIGHT,
+        n.elementwise(n.divide),
+        scalar=by_dtype("{0} / {1}", "idiv({0}, {1})", "idiv({0}, {1})"),
+        cpi=4.0,
+    )
+)
+define(
+    OpDef(
+        "stablehlo.remainder",
+        OpClass.EXPENSIVE,
+        n.elementwise(n.remainder),
+        scalar=by_dtype("remainder_({0}, {1})", "irem({0}, {1})", "irem({0}, {1})"),
+        flops=4.0,
+        cpi=EXPENSIVE,
+    )
+)
+
+_expensive("stablehlo.sqrt", special.sqrt, "sqrt({0})", (0.0, 9.0), cpi=4.0, flops=1.0)
+_expensive("stablehlo.rsqrt", special.rsqrt, "rsqrt({0})", (0.01, 9.0), cpi=4.0, flops=2.0)
+_expensive("stablehlo.cbrt", np.cbrt, "cbrt({0})")
+_expensive("stablehlo.exponential", np.exp, "exp({0})")
+_expensive("stablehlo.exponential_minus_one", np.expm1, "expm1({0})")
+_expensive("stablehlo.log", np.log, "log({0})", (0.01, 9.0))
+_expensive("stablehlo.log_plus_one", np.log1p, "log1p({0})", (-0.9, 9.0))
+_expensive("stablehlo.logistic", special.logistic, "logistic({0})")
+_expensive("stablehlo.tanh", np.tanh, "tanh({0})", cpi=10.0)
+_expensive("stablehlo.sine", np.sin, "sin({0})", cpi=12.0)
+_expensive("stablehlo.cosine", np.cos, "cos({0})", cpi=12.0)
+_expensive("stablehlo.tan", np.tan, "tan({0})", (-1.4, 1.4), cpi=16.0)
+_expensive("stablehlo.atan2", np.arctan2, "atan2({0}, {1})", cpi=16.0)
+_expensive("stablehlo.power", special.power, "pow_({0}, {1})", (0.01, 4.0), cpi=20.0)
+_expensive("chlo.tan", np.tan, "tan({0})", (-1.4, 1.4), cpi=16.0)
+_expensive("chlo.sinh", np.sinh, "sinh({0})", cpi=12.0)
+_expensive("chlo.cosh", np.cosh, "cosh({0})", cpi=12.0)
+_expensive("chlo.asin", np.arcsin, "asin({0})", (-1.0, 1.0), cpi=12.0)
+_expensive("chlo.acos", np.arccos, "acos({0})", (-1.0, 1.0), cpi=12.0)
+_expensive("chlo.atan", np.arctan, "atan({0})", cpi=12.0)
+_expensive("chlo.asinh", np.arcsinh, "asinh({0})", cpi=16.0)
+_expensive("chlo.acosh", np.arccosh, "acosh({0})", (1.0, 9.0), cpi=16.0)
+_expensive("chlo.atanh", np.arctanh, "atanh({0})", (-0.9, 0.9), cpi=16.0)
+_expensive("chlo.erf", special.erf, "erf({0})", cpi=12.0)
+_expensive("chlo.erfc", special.erfc, "erfc({0})", cpi=14.0)
+_expensive("chlo.erf_inv", special.erf_inv, "erf_inv({0})", (-0.99, 0.99), cpi=14.0)
+_expensive("chlo.lgamma", special.lgamma, "lgamma({0})", (0.1, 9.0), cpi=20.0)
+_expensive("chlo.digamma", special.digamma, "digamma({0})", (0.1, 9.0), cpi=20.0)
+_expensive("chlo.bessel_i1e", special.bessel_i1e, None, cpi=20.0)
+_expensive("chlo.zeta", special.zeta, None, (1.5, 9.0), cpi=40.0)
+_expensive("chlo.polygamma", special.polygamma, None, (0.5, 4.0), cpi=40.0)

@@ -1,0 +1,122 @@
+"""Compile options: the one place for the project's knobs, and the only reader of JSTITCH_* variables."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from jstitch.errors import OptionError
+
+T = TypeVar("T")
+
+TARGETS = ("cpu",)
+PLANNERS = ("layers",)
+SCHEMES = ("packing", "thread", "warp", "block")
+GATES = ("model", "off")
+_PREFIX = "JSTITCH_"
+_TRUE = ("1", "true", "yes", "on")
+_FALSE = ("0", "false", "no", "off", "")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ValueError(f"one of {', '.join(_TRUE + _FALSE[:-1])}")
+
+
+def _count(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("a whole number") from None
+
+
+def _text(text: str) -> str | None:
+    return text or None
+
+
+def _knob(name: str, default: T, read: Callable[[str], Any]) -> T:
+    """A field whose default is the variable JSTITCH_<NAME>, read when the options are made."""
+
+    def value() -> Any:
+        text = os.environ.get(_PREFIX + name)
+        if text is None:
+            return default
+        try:
+            return read(text)
+        except ValueError as error:
+            raise OptionError(
+                str(error), f"'{text}'", where=f"environment variable {_PREFIX}{name}", hint="unset or fix it"
+            ) from None
+
+    return dataclasses.field(default_factory=value)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """How to stitch. Hashable: part of jit's cache key. Every field has a JSTITCH_<FIELD> variable.
+
+    target: the backend, None = the one of the platform that the program is lowered for.
+    planner: which fusion planner runs. schemes: composition schemes that it may use.
+    gate: 'model' stitches what the cost model expects to pay, 'off' everything that can be.
+    arena_bytes: most scratch bytes per kernel program, None = the target's own budget.
+    dump_dir: folder for one readable file per stage. print_after: passes whose result is printed.
+    cache_dir: folder of the kernel cache, None = the user's cache folder.
+    verify: check every IR between passes. strict: raise where the default is to fall back to XLA.
+    Raises OptionError on values that a field cannot have.
+    """
+
+    target: str | None = _knob("TARGET", None, _text)
+    planner: str = _knob("PLANNER", "layers", str)
+    schemes: tuple[str, ...] = _knob("SCHEMES", SCHEMES, _names)
+    gate: str = _knob("GATE", "model", str)
+    arena_bytes: int | None = _knob("ARENA_BYTES", None, _count)
+    dump_dir: str | None = _knob("DUMP_DIR", None, _text)
+    print_after: tuple[str, ...] = _knob("PRINT_AFTER", (), _names)
+    cache_dir: str | None = _knob("CACHE_DIR", None, _text)
+    verify: bool = _knob("VERIFY", False, _flag)
+    strict: bool = _knob("STRICT", False, _flag)
+
+    def __post_init__(self) -> None:
+        self._normalize()
+        _check("target", self.target, (None, *TARGETS))
+        _check("planner", self.planner, PLANNERS)
+        _check("gate", self.gate, GATES)
+        for scheme in self.schemes:
+            _check("schemes", scheme, SCHEMES)
+        if self.arena_bytes is not None and self.arena_bytes <= 0:
+            raise OptionError(
+                "a positive arena_bytes", str(self.arena_bytes), hint="use None for the default"
+            )
+
+    def _normalize(self) -> None:
+        """Accept a comma-separated string for name lists, and path objects for folders."""
+        for field in ("schemes", "print_after"):
+            value = getattr(self, field)
+            object.__setattr__(self, field, _names(value) if isinstance(value, str) else tuple(value))
+        for field in ("dump_dir", "cache_dir"):
+            value = getattr(self, field)
+            object.__setattr__(self, field, None if value is None else os.fspath(value))
+
+    def replace(self, **changes: Any) -> CompileOptions:
+        """A copy with these fields changed."""
+        return dataclasses.replace(self, **changes)
+
+
+def _check(field: str, value: str | None, allowed: tuple[str | None, ...]) -> None:
+    if value not in allowed:
+        names = ", ".join(map(repr, allowed))
+        raise OptionError(
+            f"{field} to be one of {names}",
+            repr(value),
+            hint=f"set CompileOptions({field}=...) or {_PREFIX}{field.upper()} to one of them",
+        )

@@ -1,0 +1,163 @@
+"""The FFI target `jstitch` on CPU: registration, and the instantiate stage in Python.
+
+XLA instantiates every custom call once per executable: when it compiles a program and when it loads one from
+a persistent cache or an export. The attributes name the kernel by content (`h`) and carry its source (`src`),
+so the builder (`set_builder`) can find it in memory, on disk, or compile it. The instance state is the
+kernel's descriptor; the execute stage is machine code (native_handler.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jstitch.runtime import ffi_layout as at
+from jstitch.runtime.cache import KernelCache
+from jstitch.runtime.native_object import host_processor, load_object
+from jstitch.runtime.process_block import LoadedKernel, process_block
+from jstitch.runtime.versions import toolchain
+
+TARGET = "jstitch"
+Builder = Callable[[str, str], LoadedKernel]
+"""(content hash, payload) -> kernel in memory; called on any thread, raises when it cannot be built."""
+
+_SYMBOLS = ("jstitch_execute", "jstitch_task", "jstitch_set_process", "jstitch_forget")
+_SOURCES = ("native_handler.py", "native_ops.py", "ffi_layout.py", "numba_compiler.py")
+_lock = threading.Lock()
+_keep: list[Any] = []
+_HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+
+
+def register(builder: Builder, store: KernelCache) -> None:
+    """Register the target and its instance type with JAX. Later calls do nothing."""
+    with _lock:
+        if not _keep:
+            _register(builder, store)
+
+
+def _register(builder: Builder, store: KernelCache) -> None:
+    execute, task, set_process, forget = load_object(_handler_object(store), _SYMBOLS)
+    block = process_block()
+    block[at.PROCESS_TASK] = task
+    ctypes.CFUNCTYPE(None, ctypes.c_int64)(set_process)(ctypes.addressof(block))
+    type_info = (ctypes.c_int64 * 3)(24, 0, forget)
+    instantiate = _HANDLER(lambda frame: _instantiate(builder, frame))
+    _keep.extend([type_info, instantiate])
+    type_id = ctypes.addressof(block) + 8 * at.PROCESS_TYPE_ID
+    info = _capsule(ctypes.addressof(type_info))
+    jax.ffi.register_ffi_type("jstitch_kernel", {"type_id": _capsule(type_id), "type_info": info}, "cpu")
+    stages = {
+        "instantiate": _capsule(ctypes.cast(instantiate, ctypes.c_void_p).value or 0),
+        "execute": _capsule(execute),
+    }
+    jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+
+
+def _capsule(address: int) -> Any:
+    return jax.ffi.pycapsule(ctypes.c_void_p(address))  # type: ignore[no-untyped-call]
+
+
+def _handler_object(store: KernelCache) -> bytes:
+    """The machine code of native_handler.py, compiled once per version and processor."""
+    folder = Path(__file__).parent
+    digest = hashlib.sha256(f"{toolchain()} {host_processor()}".encode())
+    for name in _SOURCES:
+        digest.update((folder / name).read_bytes())
+    key = digest.hexdigest()
+    found = store.get(key)
+    if found is None:
+        found = _compile_handler()
+        store.put(key, found)
+    return found
+
+
+def _compile_handler() -> bytes:
+    # Imported here because Numba costs half a second, and a process with a warm cache never needs it.
+    from jstitch.runtime.native_handler import FUNCTIONS
+    from jstitch.runtime.numba_compiler import compile_functions
+
+    return compile_functions(FUNCTIONS, _SYMBOLS)
+
+
+def _word(base: int, index: int) -> int:
+    return ctypes.c_int64.from_address(base + 8 * index).value
+
+
+def _half(address: int) -> ctypes.c_int32:
+    return ctypes.c_int32.from_address(address)
+
+
+def _attributes(frame: int) -> dict[str, str]:
+    """The string attributes of a call frame."""
+    found = {}
+    for i in range(_word(frame, at.FRAME_NUM_ATTRS)):
+        name = _word(_word(frame, at.FRAME_ATTR_NAMES), i)
+        value = _word(_word(frame, at.FRAME_ATTRS), i)
+        found[_text(name)] = _text(value)
+    return found
+
+
+def _text(span: int) -> str:
+    return ctypes.string_at(_word(span, 0), _word(span, 1)).decode()
+
+
+def _instantiate(builder: Builder, frame: int) -> int:
+    """XLA_FFI_Handler of the instantiate stage; no exception may leave it."""
+    try:
+        if _answer_metadata(frame):
+            return 0
+        attributes = _attributes(frame)
+        kernel = builder(attributes["h"], attributes["src"])
+        return _set_state(frame, kernel.descriptor)
+    except BaseException as error:
+        return _error(
+            frame, f"jstitch: cannot build a kernel of this program: {type(error).__name__}: {error}"
+        )
+
+
+def _answer_metadata(frame: int) -> bool:
+    """XLA asks each stage, at registration, for the API version and the type of its state."""
+    extension = _word(frame, at.FRAME_EXTENSION)
+    if not extension or _half(extension + at.EXTENSION_TYPE_BYTE).value != at.METADATA_TYPE:
+        return False
+    metadata = _word(extension, at.EXTENSION_METADATA)
+    _half(metadata + at.METADATA_MAJOR_BYTE).value = at.API_MAJOR
+    _half(metadata + at.METADATA_MINOR_BYTE).value = at.API_MINOR
+    _half(metadata + at.METADATA_TRAITS_BYTE).value = 0
+    type_id = ctypes.c_int64.from_address(metadata + 8 * at.METADATA_STATE_TYPE)
+    type_id.value = process_block()[at.PROCESS_TYPE_ID]
+    return True
+
+
+def _set_state(frame: int, descriptor: int) -> int:
+    type_id = ctypes.addressof(process_block()) + 8 * at.PROCESS_TYPE_ID
+    args = (ctypes.c_int64 * 6)(48, 0, _word(frame, at.FRAME_CONTEXT), 0, type_id, descriptor)
+    return _call_api(frame, at.API_STATE_SET, args)
+
+
+def _error(frame: int, message: str) -> int:
+    text = ctypes.create_string_buffer(message.encode())
+    args = (ctypes.c_int64 * 4)(32, 0, ctypes.addressof(text), at.CODE_INTERNAL)
+    return _call_api(frame, at.API_ERROR_CREATE, args)
+
+
+def _call_api(frame: int, function: int, args: ctypes.Array[ctypes.c_int64]) -> int:
+    call = _HANDLER(_word(_word(frame, at.FRAME_API), function))
+    return call(ctypes.addressof(args)) or 0
+
+
+def _renew_lock() -> None:
+    """A forked child must not inherit a lock that another thread of the parent held."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)

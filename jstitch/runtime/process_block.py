@@ -1,0 +1,107 @@
+"""The memory that Python shares with the native handler: one process block, one descriptor per kernel."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from jstitch.runtime import ffi_layout as at
+
+DEFAULT_SERIAL_WORK = 1 << 16
+_MESSAGES = {
+    at.PROCESS_MESSAGE_COUNTS: b"jstitch: the custom call has another number of operands or results than its "
+    b"kernel; the program was changed after stitching, stitch it again",
+    at.PROCESS_MESSAGE_MEMORY: b"jstitch: no memory for a kernel's scratch space",
+}
+_keep: list[object] = []
+
+
+def available_threads() -> int:
+    """CPUs this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _c_function(library: ctypes.CDLL, name: str) -> int:
+    function = getattr(library, name, None)
+    return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+@cache
+def process_block() -> ctypes.Array[ctypes.c_int64]:
+    """The block, filled in except for the type id and the task; it lives as long as the process."""
+    block = (ctypes.c_int64 * at.PROCESS_WORDS)()
+    library = ctypes.CDLL(None)
+    block[at.PROCESS_THREADS] = available_threads()
+    block[at.PROCESS_SERIAL_WORK] = DEFAULT_SERIAL_WORK
+    block[at.PROCESS_MALLOC] = _c_function(library, "malloc")
+    block[at.PROCESS_FREE] = _c_function(library, "free")
+    block[at.PROCESS_MADVISE] = _c_function(library, "madvise") if hasattr(os, "sched_getaffinity") else 0
+    block[at.PROCESS_YIELD] = _c_function(library, "sched_yield")
+    sizes = (ctypes.c_int64 * at.NUM_DTYPES)(*(at.ITEMSIZES.get(code, 0) for code in range(at.NUM_DTYPES)))
+    block[at.PROCESS_ITEMSIZES] = ctypes.addressof(sizes)
+    _keep.append(sizes)
+    for word, text in _MESSAGES.items():
+        message = ctypes.create_string_buffer(text)
+        block[word] = ctypes.addressof(message)
+        _keep.append(message)
+    return block
+
+
+def set_num_threads(count: int) -> int:
+    """Use at most `count` threads per kernel from the next call on; returns the old limit.
+
+    Raises ValueError when count < 1. The pool's own size and the CPU affinity still apply.
+    """
+    if count < 1:
+        raise ValueError(f"expected at least 1 thread, found {count}")
+    block = process_block()
+    old = int(block[at.PROCESS_THREADS])
+    block[at.PROCESS_THREADS] = count
+    return old
+
+
+def set_serial_work(elements: int) -> int:
+    """Run phases with less `work` than this on one thread; returns the old threshold."""
+    block = process_block()
+    old = int(block[at.PROCESS_SERIAL_WORK])
+    block[at.PROCESS_SERIAL_WORK] = elements
+    return old
+
+
+@dataclass(frozen=True)
+class LoadedPhase:
+    """Machine code `void f(i64 bufs, i64 arena, i64 program)` at `address`, for program in [0, programs)."""
+
+    address: int
+    programs: int
+    work: int
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedKernel:
+    """A kernel in memory. `descriptor` is what the handler reads; it is never freed."""
+
+    num_args: int
+    num_results: int
+    scratch_bytes: int
+    arena_bytes: int
+    phases: tuple[LoadedPhase, ...]
+    descriptor: int
+
+
+def load_kernel(
+    num_args: int, num_results: int, scratch_bytes: int, arena_bytes: int, phases: Sequence[LoadedPhase]
+) -> LoadedKernel:
+    """Write the descriptor of a kernel whose code is loaded."""
+    words = [num_args, num_results, scratch_bytes, arena_bytes, len(phases)]
+    for phase in phases:
+        words += [phase.address, phase.programs, phase.work]
+    descriptor = (ctypes.c_int64 * len(words))(*words)
+    _keep.append(descriptor)
+    address = ctypes.addressof(descriptor)
+    return LoadedKernel(num_args, num_results, scratch_bytes, arena_bytes, tuple(phases), address)

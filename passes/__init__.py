@@ -1,0 +1,1 @@
+"""Graph -> Graph -> FusionPlan -> Kernel; one pass, one file, one verb."""

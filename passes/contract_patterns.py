@@ -1,0 +1,69 @@
+"""Replace every pattern of a plan by one `jstitch.kernel` op whose region is the pattern.
+
+    %1 = exp %0; %2 = reduce %1; %3 = divide %1, %2     ->     %3 = jstitch.kernel(%0) {exp; reduce; divide}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import networkx as nx
+
+from jstitch.ir.graph import Graph, Op
+from jstitch.ir.ops import KERNEL
+from jstitch.passes.dce import is_pure
+from jstitch.passes.plan import FusionPattern, FusionPlan, is_free
+from jstitch.passes.rewrite import is_control
+
+Build = Callable[[FusionPattern], Mapping[str, Any] | None]
+
+
+def contract_patterns(plan: FusionPlan, build: Build) -> Graph:
+    """The frame with one op per pattern; a pattern for which `build` gives no attributes stays as it was."""
+    frame = plan.frame
+    owner: dict[Op, Op] = {}
+    for pattern in plan.patterns:
+        attrs = build(pattern)
+        if attrs is not None:
+            body = Graph(pattern.inputs, pattern.ops, pattern.outputs)
+            loc = next((op.loc for op in reversed(pattern.ops) if op.loc), "")
+            kernel = Op(KERNEL, pattern.inputs, pattern.outputs, attrs, (body,), loc)
+            owner.update((op, kernel) for op in pattern.ops if not is_free(op))
+    if not owner:
+        return frame
+    new = {op: owner.get(op, op) for op in frame.ops}
+    return Graph(frame.inputs, _sorted(frame, new), frame.outputs)
+
+
+def _sorted(frame: Graph, new: Mapping[Op, Op]) -> tuple[Op, ...]:
+    """The contracted ops in topological order, otherwise in program order."""
+    place: dict[Op, int] = {}
+    order: nx.DiGraph[Op] = nx.DiGraph()
+    for n, op in enumerate(frame.ops):
+        place[new[op]] = n
+        order.add_node(new[op])
+    producers = frame.producers()
+    for op in frame.ops:
+        for v in op.uses:
+            maker = producers.get(v)
+            if maker is not None and new[maker] is not new[op]:
+                order.add_edge(new[maker], new[op])
+    previous: Op | None = None  # ops with effects keep their order: no value shows it
+    for op in frame.ops:
+        if is_pure(op):
+            continue
+        if previous is not None:
+            order.add_edge(previous, op)
+        previous = op
+    return tuple(nx.lexicographical_topological_sort(order, key=place.__getitem__))
+
+
+def map_frames(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
+    """Apply `change` to the graph and to every region of its control ops, inner frames first."""
+    ops = tuple(
+        replace(op, regions=tuple(map_frames(r, change) for r in op.regions)) if is_control(op) else op
+        for op in graph.ops
+    )
+    return change(Graph(graph.inputs, ops, graph.outputs))

@@ -1,0 +1,153 @@
+"""What a pattern costs as one kernel, and as XLA's own kernels: bytes, work, launches.
+
+Both are counted the same way, on the same machine model, so that only their difference matters: ours reads
+each input once per lane and writes outputs and spills; XLA:CPU fuses elementwise ops into the kernel of
+each value it must materialise (outputs, both sides of every reduction, dear values with several users).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jstitch.ir.graph import Op, Value
+from jstitch.ir.ops import OpClass, lookup
+from jstitch.passes.form_groups import PARTIAL, Grouping, form_groups
+from jstitch.passes.plan import FusionPattern, is_free
+from jstitch.passes.row_access import data_operands, is_reduction
+
+CORES = 2.0  # a conservative number: what parallel programs gain at least
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    """launches: kernels, or phases of one. nbytes: memory traffic. cycles: scalar work in vector lanes."""
+
+    launches: float = 0.0
+    nbytes: float = 0.0
+    cycles: float = 0.0
+
+    def __add__(self, other: CostEstimate) -> CostEstimate:
+        return CostEstimate(
+            self.launches + other.launches, self.nbytes + other.nbytes, self.cycles + other.cycles
+        )
+
+    @property
+    def seconds(self) -> float:
+        """Launches, then the slower of memory and arithmetic."""
+        memory = self.nbytes / bandwidth(self.nbytes)
+        return self.launches * 4e-7 + max(memory, self.cycles * 4e-11) + 0.3 * min(memory, self.cycles * 4e-11)
+
+
+def bandwidth(nbytes: float) -> float:
+    """Bytes per second of a working set of this size: L2, L3, DRAM."""
+    if nbytes < 1 << 20:
+        return 120e9
+    return 70e9 if nbytes < 1 << 24 else 25e9
+
+
+def kernel_cost(pattern: FusionPattern) -> CostEstimate:
+    """The pattern as one stitched kernel."""
+    grouping = form_groups(pattern.ops, pattern.outputs)
+    lanes: dict[tuple[int, int], list[Op]] = {}
+    for op in grouping.ops:
+        if not is_free(op):
+            lanes.setdefault((grouping.level_of[op], id(grouping.group_of[op])), []).append(op)
+    producers = {v: op for op in grouping.ops for v in op.results}
+    phases = len({level for level, _ in lanes})
+    total = CostEstimate(launches=2.0 + phases)
+    for (level, _), ops in lanes.items():
+        total += _lane_cost(grouping, ops, level, producers, pattern)
+    return total
+
+
+def _lane_cost(
+    grouping: Grouping, ops: Sequence[Op], level: int, producers: Mapping[Value, Op], pattern: FusionPattern
+) -> CostEstimate:
+    chosen = set(ops)
+    written = [
+        v for op in ops for v in op.results if v in grouping.spilled or v in pattern.outputs or op.name == PARTIAL
+    ]
+    reads: set[Value] = set()
+    cycles = 0.0
+    todo = [v for op in ops for v in op.operands]
+    seen: set[Value] = set()
+    while todo:
+        v = todo.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        op = producers.get(v)
+        if op is None or (v in grouping.spilled and grouping.level_of.get(op, 0) < level):
+            reads.add(v)
+        elif op not in chosen and not is_free(op):
+            cycles += work(op)
+            todo += op.operands
+    group = grouping.group_of[ops[0]]
+    cycles += sum(map(work, ops))
+    serial = 1.0 if group.programs >= CORES else CORES
+    nbytes = sum(v.tensor.nbytes for v in (*reads, *written))
+    return CostEstimate(0.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
+
+
+def work(op: Op) -> float:
+    """Cycles per vector lane, times elements."""
+    definition = lookup(op.name)
+    if is_free(op) or definition.op_class in (OpClass.SHAPE, OpClass.INDEX):
+        return 0.0
+    elements = max(v.tensor.size for v in (*op.results, *op.operands))
+    return elements * definition.cpi
+
+
+def xla_cost(pattern: FusionPattern) -> CostEstimate:
+    """The same ops as XLA:CPU runs them."""
+    producers = {v: op for op in pattern.ops for v in op.results}
+    total = CostEstimate()
+    for v in _materialised(pattern, producers):
+        total += _fusion_cost(v, producers, _materialised(pattern, producers))
+    return total
+
+
+def _materialised(pattern: FusionPattern, producers: Mapping[Value, Op]) -> dict[Value, None]:
+    """Values that XLA:CPU writes to memory."""
+    users: dict[Value, int] = {}
+    for op in pattern.ops:
+        for v in op.operands:
+            users[v] = users.get(v, 0) + 1
+    found = dict.fromkeys(pattern.outputs)
+    for op in pattern.ops:
+        if is_reduction(op):
+            operands = data_operands(op)
+            found.update(dict.fromkeys(v for v in operands if v in producers and not is_free(producers[v])))
+            found[op.results[0]] = None
+        elif lookup(op.name).op_class is OpClass.EXPENSIVE and users.get(op.results[0], 0) > 1:
+            found[op.results[0]] = None
+    return found
+
+
+def _fusion_cost(
+    root: Value, producers: Mapping[Value, Op], materialised: Mapping[Value, None]
+) -> CostEstimate:
+    """One XLA kernel: everything up to values that are in memory already."""
+    op = producers[root]
+    cycles, reads = work(op) * slowness([op]), set[Value]()
+    todo, seen = list(op.operands), set[Value]()
+    while todo:
+        v = todo.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        maker = producers.get(v)
+        if maker is None or v in materialised:
+            reads.add(v)
+        elif not is_free(maker):
+            cycles += work(maker) * slowness([maker])
+            todo += maker.operands
+    nbytes = root.tensor.nbytes + sum(v.tensor.nbytes for v in reads)
+    return CostEstimate(1.0, nbytes, cycles)
+
+
+def slowness(ops: Iterable[Op]) -> float:
+    """How much slower than ours XLA:CPU's loops are on these ops (facts measured on f32 and bf16 kernels)."""
+    narrow = any(v.tensor.dtype.is_float and v.tensor.dtype.itemsize < 4 for op in ops for v in op.operands)
+    return 6.0 if narrow else 1.3

@@ -1,0 +1,67 @@
+"""Compute ops on constants now, with the interpreter.
+
+    %c = constant dense<2.0> : 1024x1024           %1 = constant dense<0.5> : 1024x1024
+    %d = constant dense<4.0> : 1024x1024     ->
+    %1 = divide %c, %d
+
+Splats are computed on one element whatever their size; dense results are bounded, so that no large constant
+is ever made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.ops import OpClass, lookup
+from jstitch.ir.ops.build import constant, splat, splat_value
+from jstitch.ir.ops.evaluate import run_op
+from jstitch.ir.types import TensorType
+from jstitch.passes.rewrite import Producer, Replacement, rewrite
+
+MAX_ELEMENTS = 256
+_FOLDABLE = (OpClass.LIGHT, OpClass.EXPENSIVE, OpClass.SHAPE, OpClass.INDEX)
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """The graph with ops on constants replaced by constants."""
+    return rewrite(graph, _rule)
+
+
+def _rule(op: Op, producer: Producer) -> Replacement | None:
+    if not op.operands or len(op.results) != 1 or lookup(op.name).op_class not in _FOLDABLE:
+        return None
+    if not isinstance(op.results[0].type, TensorType) or lookup(op.name).reference is None:
+        return None
+    makers = [producer(v) for v in op.operands]
+    if any(m is None or lookup(m.name).op_class is not OpClass.CONSTANT for m in makers):
+        return None
+    folded = _splat(op, makers) or _dense(op, makers)
+    return Replacement(folded.results, (folded,)) if folded is not None else None
+
+
+def _splat(op: Op, makers: list[Op | None]) -> Op | None:
+    """Elementwise on splats: one element."""
+    values = [splat_value(m) for m in makers]
+    if not lookup(op.name).op_class.is_elementwise or any(v is None for v in values):
+        return None
+    if any(v.shape not in ((), op.result.shape) for v in op.operands):
+        return None
+    (value,) = run_op(_scalar(op), [v for v in values if v is not None])
+    return splat(op.result.tensor, value)
+
+
+def _scalar(op: Op) -> Op:
+    """The op on rank-0 operands."""
+    operands = tuple(Value(TensorType((), v.tensor.dtype)) for v in op.operands)
+    return replace(op, operands=operands, results=(Value(TensorType((), op.result.tensor.dtype)),))
+
+
+def _dense(op: Op, makers: list[Op | None]) -> Op | None:
+    sizes = [v.tensor.size for v in (*op.operands, op.result)]
+    if max(sizes) > MAX_ELEMENTS:
+        return None
+    (value,) = run_op(op, [m.attrs["value"] for m in makers if m is not None])
+    return constant(np.ascontiguousarray(value).reshape(op.result.shape))

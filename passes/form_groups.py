@@ -1,0 +1,308 @@
+"""Cut a pattern into groups of ops that share one row space, and order the groups by levels.
+
+    x [N, C] -> sum over 0 -> [C] -> divide -> mean [C] -> broadcast, subtract from x -> out [N, C]
+
+    group 0 (N rows): partial sums, subtract        level 0: partial sums
+    group 1 (1 row):  combine, divide               level 1: combine, divide   (mean is spilled)
+                                                    level 2: subtract
+
+An edge inside a group, row to row, stays in the program (register or arena). Any other edge is recomputed in
+place when that is cheap, or spilled: written to memory, and read one level later, behind a barrier. So every
+pattern of supported ops has groups and levels; whether they pay is for the cost model to say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from jstitch.ir.graph import Op, Value
+from jstitch.ir.ops import OpClass, lookup
+from jstitch.ir.types import TensorType
+from jstitch.passes.plan import is_free
+from jstitch.passes.row_access import (
+    Access,
+    Reduction,
+    data_operands,
+    is_reduction,
+    reduction,
+    relations,
+)
+
+PARTIAL = "jstitch.partial_reduce"
+
+SMALL = 1 << 15  # elements; below this a combine stage is one row of one program
+PROGRAM_WORK = 1 << 14  # elements of work that make a program worth its start
+MAX_PROGRAMS = 64
+RECOMPUTE = 24.0  # cycles per element up to which an elementwise chain is rather computed twice than spilled
+ROW_STEP = 4  # rows per step where a column accumulator is kept in cache
+
+
+@dataclass(eq=False)
+class Group:
+    """Ops that share a row space. `largest`: elements of its largest tensor."""
+
+    rows: int
+    ops: set[Op]
+    largest: int
+    step: int = 1
+
+    @property
+    def flat(self) -> bool:
+        return self.rows == self.largest and self.rows > 1
+
+    @property
+    def programs(self) -> int:
+        """Fixed by the shapes, never by the machine's threads, so that results are deterministic."""
+        return max(1, min(self.rows // self.step, self.largest // PROGRAM_WORK, MAX_PROGRAMS))
+
+
+@dataclass(eq=False)
+class Grouping:
+    """ops: the pattern's, cross reductions replaced by a partial and a combine; in topological order."""
+
+    ops: list[Op]
+    group_of: dict[Op, Group]
+    level_of: dict[Op, int] = field(default_factory=dict)
+    spilled: set[Value] = field(default_factory=set)
+
+
+def form_groups(ops: Sequence[Op], outputs: Iterable[Value]) -> Grouping:
+    """Groups, levels and spills of a pattern whose ops (in program order) are all supported."""
+    groups = _grow_groups(ops)
+    group_of = {op: g for g in groups for op in g.ops}
+    _choose_steps(groups)
+    grouping = _split_cross_reductions(ops, group_of)
+    return _assign_levels(grouping, set(outputs))
+
+
+def _grow_groups(ops: Sequence[Op]) -> list[Group]:
+    remaining = {op: None for op in ops if not is_free(op)}
+    users: dict[Value, list[Op]] = {}
+    producer: dict[Value, Op] = {}
+    for op in remaining:
+        producer.update(dict.fromkeys(op.results, op))
+        for v in dict.fromkeys(op.operands):
+            users.setdefault(v, []).append(op)
+    seeds = sorted(
+        dict.fromkeys(v for op in remaining for v in (*op.results, *op.operands)),
+        key=lambda v: -v.tensor.size,
+    )
+    crossed: set[Value] = set()
+    groups: list[Group] = []
+    for seed in seeds:
+        while remaining and (producer.get(seed) in remaining or _row_users(seed, users, remaining)):
+            group = _grow(seed, users, producer, remaining, crossed)
+            if group is None or not group.ops:
+                break
+            groups.append(group)
+            for op in group.ops:
+                del remaining[op]
+                if is_reduction(op) and reduction(op, group.rows) is Reduction.CROSS:
+                    crossed.update(op.results)
+    for op in remaining:
+        groups.append(Group(1, {op}, max(v.tensor.size for v in (*op.results, *op.operands))))
+    return groups
+
+
+def _row_users(seed: Value, users: dict[Value, list[Op]], remaining: dict[Op, None]) -> bool:
+    return any(
+        op in remaining and (is_reduction(op) or op.results[0].tensor.size == seed.tensor.size)
+        for op in users.get(seed, ())
+    )
+
+
+def _candidate_rows(shape: tuple[int, ...]) -> list[int]:
+    products = [math.prod(shape[:k]) for k in range(len(shape), -1, -1)]
+    return list(dict.fromkeys(products))
+
+
+def _grow(
+    seed: Value,
+    users: dict[Value, list[Op]],
+    producer: dict[Value, Op],
+    remaining: dict[Op, None],
+    crossed: set[Value],
+) -> Group | None:
+    """The largest group around `seed` with the finest rows that all its reductions allow."""
+    for rows in _candidate_rows(seed.shape):
+        found = _spread(seed, rows, users, producer, remaining)
+        if found is None:
+            continue
+        ops, largest = found
+        combines = any(v in crossed for op in ops for v in op.operands)
+        if combines and rows > 1 and largest <= SMALL:
+            continue
+        return Group(rows, ops, largest)
+    return None
+
+
+def _spread(
+    seed: Value,
+    rows: int,
+    users: dict[Value, list[Op]],
+    producer: dict[Value, Op],
+    remaining: dict[Op, None],
+) -> tuple[set[Op], int] | None:
+    """Follow row-to-row edges both ways from `seed`. None when a reduction mixes rows."""
+    blocked, todo, ops = {seed}, [seed], set[Op]()
+    flat = rows == seed.tensor.size and rows > 1
+
+    def block(values: Iterable[Value]) -> None:
+        for v in values:
+            if v not in blocked:
+                blocked.add(v)
+                todo.append(v)
+
+    def join(op: Op) -> bool:
+        """The op's results have rows: so have the operands it reaches row by row."""
+        ops.add(op)
+        block(op.results)
+        if is_reduction(op):
+            block(data_operands(op))
+            return reduction(op, rows) is Reduction.INNER
+        found = relations(op, rows)
+        if flat and any(r.modular for r in found):
+            return False
+        block(v for v, r in zip(op.operands, found, strict=True) if r.access is Access.ROW)
+        return True
+
+    while todo:
+        value = todo.pop()
+        maker = producer.get(value)
+        if maker is not None and maker in remaining and maker not in ops and not join(maker):
+            return None
+        for op in users.get(value, ()):
+            if op not in remaining or op in ops:
+                continue
+            if is_reduction(op):
+                if value not in data_operands(op):
+                    continue
+                kind = reduction(op, rows)
+                if kind is Reduction.MIXED:
+                    return None
+                if kind is Reduction.CROSS:
+                    ops.add(op)
+                    block(data_operands(op))
+                    continue
+                if not join(op):
+                    return None
+            elif _reaches_row(op, value, rows) and not join(op):
+                return None
+    return ops, max(v.tensor.size for v in blocked)
+
+
+def _reaches_row(op: Op, value: Value, rows: int) -> bool:
+    found = relations(op, rows)
+    return any(v is value and r.access is Access.ROW for v, r in zip(op.operands, found, strict=True))
+
+
+def _choose_steps(groups: Iterable[Group]) -> None:
+    """Several rows at a time where column accumulators would otherwise be loaded and stored for each row."""
+    for group in groups:
+        accumulates = any(
+            is_reduction(op)
+            and reduction(op, group.rows) is Reduction.CROSS
+            and op.results[0].tensor.size > 1
+            for op in group.ops
+        )
+        if accumulates and not group.flat:
+            group.step = next(s for s in (ROW_STEP, 2, 1) if group.rows % s == 0)
+
+
+def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Grouping:
+    """reduce over all rows  ->  partial per program, then a reduce over the programs, in another group."""
+    new_ops: list[Op] = []
+    new_group = dict(group_of)
+    combine_group: dict[Value, Group] = {}
+    for op in ops:
+        group = group_of.get(op)
+        if group is None or not is_reduction(op) or reduction(op, group.rows) is not Reduction.CROSS:
+            new_ops.append(op)
+            continue
+        partials = tuple(_partial_value(v, group.programs) for v in op.results)
+        attrs = dict(op.attrs)
+        partial = replace(op, name=PARTIAL, results=partials, attrs=attrs)
+        combine = replace(op, operands=(*partials, *op.operands[len(op.results) :]), attrs={**attrs, "dimensions": (0,)})
+        new_ops += [partial, combine]
+        new_group[partial] = group
+        del new_group[op]
+        new_group[combine] = _combine_group(combine, ops, group_of, combine_group)
+        new_group[combine].ops.add(combine)
+    return Grouping(new_ops, new_group)
+
+
+def _partial_value(result: Value, programs: int) -> Value:
+    t = result.tensor
+    return Value(TensorType((programs, *t.shape), t.dtype.compute))
+
+
+def _combine_group(
+    combine: Op, ops: Sequence[Op], group_of: dict[Op, Group], known: dict[Value, Group]
+) -> Group:
+    """The one-row group that uses the result, if there is one; else a group of its own."""
+    for user in ops:
+        group = group_of.get(user)
+        if group is not None and group.rows == 1 and any(v in user.operands for v in combine.results):
+            return group
+    return Group(1, set(), max(v.tensor.size for v in combine.operands))
+
+
+def _recompute_costs(ops: Sequence[Op]) -> dict[Value, float]:
+    """Cycles per element to compute each value again from the pattern's inputs; inf behind a reduction."""
+    cost: dict[Value, float] = {}
+    for op in ops:
+        definition = lookup(op.name)
+        if definition.op_class is OpClass.REDUCTION or op.name == PARTIAL:
+            total = math.inf
+        else:
+            total = definition.cpi + sum(cost.get(v, 1.0) for v in dict.fromkeys(op.operands))
+        cost.update(dict.fromkeys(op.results, total))
+    return cost
+
+
+def _assign_levels(grouping: Grouping, outputs: set[Value]) -> Grouping:
+    cost = _recompute_costs(grouping.ops)
+    maker = {v: op for op in grouping.ops for v in op.results}
+    level, group_of, spilled = grouping.level_of, grouping.group_of, grouping.spilled
+
+    def is_cheap(value: Value) -> bool:
+        return cost[value] < (math.inf if value.tensor.size == 1 else RECOMPUTE)
+
+    def edge_level(op: Op, value: Value, access: Access) -> int:
+        source = maker[value]
+        if is_free(source):
+            return 0
+        same = group_of[source] is group_of[op] and source.name != PARTIAL
+        if same and access is Access.ROW:
+            return level[source]
+        if is_cheap(value):
+            return 0
+        spilled.add(value)
+        return level[source] + 1
+
+    for op in grouping.ops:
+        if is_free(op):
+            continue
+        found = _accesses(op, group_of[op].rows)
+        level[op] = max(
+            (edge_level(op, v, a) for v, a in zip(op.operands, found, strict=True) if v in maker), default=0
+        )
+    for op in grouping.ops:
+        if is_free(op):
+            continue
+        for v, a in zip(op.operands, _accesses(op, group_of[op].rows), strict=True):
+            source = maker.get(v)
+            if source is None or is_free(source) or v in spilled:
+                continue
+            if a is Access.ROW and group_of[source] is group_of[op] and level[source] < level[op] and not is_cheap(v):
+                spilled.add(v)
+    return grouping
+
+
+def _accesses(op: Op, rows: int) -> tuple[Access, ...]:
+    if op.name == PARTIAL or is_reduction(op):
+        inits = len(op.operands) - len(op.results)
+        return (Access.ROW,) * len(op.results) + (Access.FREE,) * inits
+    return tuple(r.access for r in relations(op, rows))

@@ -1,0 +1,101 @@
+"""What the planner decides: patterns, and a reason for every edge that was not fused.
+
+FusionPlan    ::= patterns: FusionPattern*  refusals: NoFuse*
+FusionPattern ::= ops in program order, inputs, outputs, schedule of the root
+Schedule      ::= (split_dim, sword, Row | Column)                    FS-2018 section 4.1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.ops import OPS, OpClass
+from jstitch.ir.ops.build import is_splat
+from jstitch.ir.schedule import SchedType, Schedule
+
+__all__ = [
+    "FusionPattern",
+    "FusionPlan",
+    "NoFuse",
+    "SchedType",
+    "Schedule",
+    "is_free",
+    "make_pattern",
+    "make_patterns",
+]
+
+FREE_ELEMENTS = 16
+"""Dense constants up to this many elements are copied into kernels; larger ones are inputs."""
+
+
+@dataclass(frozen=True)
+class NoFuse:
+    """Why `producer` and `consumer` are not in one kernel: the rule, with the number that failed."""
+
+    producer: Op
+    consumer: Op
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class FusionPattern:
+    """Ops of one frame that become one kernel.
+
+    ops: in program order. inputs: values from outside, in order of first use. outputs: values that the
+    frame uses outside the pattern (or returns), in program order. origin: the pass that made it.
+    """
+
+    ops: tuple[Op, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    origin: str
+
+
+@dataclass(frozen=True, eq=False)
+class FusionPlan:
+    """The patterns of one frame (a Graph), disjoint and acyclic, and the edges left unfused."""
+
+    frame: Graph
+    patterns: tuple[FusionPattern, ...]
+    refusals: tuple[NoFuse, ...] = ()
+
+
+def is_free(op: Op) -> bool:
+    """Constants and iota: every pattern that uses one has its own copy, and no edge leads from it."""
+    definition = OPS.get(op.name)
+    if definition is None:
+        return False
+    if definition.op_class is not OpClass.CONSTANT:
+        return definition.position is not None
+    value = op.attrs["value"]
+    return is_splat(value) or 0 < value.size <= FREE_ELEMENTS
+
+
+def make_pattern(frame: Graph, ops: Iterable[Op], origin: str) -> FusionPattern:
+    """The pattern of these ops of `frame`, with its inputs and outputs worked out.
+
+    Free ops are copied, never outputs: their results stay available to the rest of the frame.
+    """
+    (pattern,) = make_patterns(frame, [ops], origin)
+    return pattern
+
+
+def make_patterns(frame: Graph, groups: Sequence[Iterable[Op]], origin: str) -> tuple[FusionPattern, ...]:
+    """`make_pattern` for many groups, in time linear in the frame."""
+    place = {op: i for i, op in enumerate(frame.ops)}
+    users, returned = frame.users(), set(frame.outputs)
+    return tuple(_pattern(sorted(set(ops), key=place.__getitem__), users, returned, origin) for ops in groups)
+
+
+def _pattern(
+    ordered: list[Op], users: Mapping[Value, list[Op]], returned: set[Value], origin: str
+) -> FusionPattern:
+    chosen = set(ordered)
+    made = {v for op in ordered for v in op.results}
+    inputs = dict.fromkeys(v for op in ordered for v in op.uses if v not in made)
+    results = (v for op in ordered if not is_free(op) for v in op.results)
+    outputs = tuple(v for v in results if v in returned or not chosen.issuperset(users.get(v, ())))
+    return FusionPattern(tuple(ordered), tuple(inputs), outputs, origin)

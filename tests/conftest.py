@@ -1,0 +1,14 @@
+"""Settings for the whole suite, made before jax is imported: four CPU devices, strict and verified passes."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["XLA_FLAGS"] = (
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4".strip()
+)
+os.environ.setdefault("JSTITCH_VERIFY", "1")
+os.environ.setdefault("JSTITCH_STRICT", "1")
+# Kernels built by an earlier run are taken from here; the user's own cache is left alone.
+_CACHE = Path(__file__).parent.parent / ".pytest_cache" / "jstitch-kernels"
+os.environ.setdefault("JSTITCH_CACHE_DIR", str(_CACHE))

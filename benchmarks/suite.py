@@ -21,6 +21,7 @@ from benchmarks.workloads import FAMILIES
 
 Row = dict[str, Any]
 WAYS = ("interleaved", "alone")
+TABLE_WIDTH = 132
 
 
 def parse_sizes(context: click.Context, parameter: click.Parameter, text: str) -> tuple[Size, ...]:
@@ -63,6 +64,7 @@ def run_command(
 ) -> None:
     """Time every workload under jax.jit and jstitch.jit, results checked first."""
     console = Console()
+    console.width = max(console.width, TABLE_WIDTH)
     families = runner.select(pattern)
     if only_list:
         _list(console, families)

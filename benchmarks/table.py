@@ -49,13 +49,12 @@ def show(console: Console, rows: Sequence[Row], copy: dict[str, float]) -> None:
 
 
 def _table(rows: Sequence[Row], copy: dict[str, float], title: str) -> Table:
-    table = Table(title=title)
+    table = Table(title=title, padding=(0, 0))
     for name in ("workload", "size"):
         table.add_column(name, no_wrap=True)
-    for name in ("jax us", "jstitch us", "iqr %", "ratio", "alone: jax", "jstitch", "ratio", "GB/s"):
-        table.add_column(name, justify="right")
-    for name in ("copy GB/s", "kernels", "stitched", "x torch"):
-        table.add_column(name, justify="right")
+    pairs = ("jax us", "jstitch", "iqr %", "ratio", "alone: jax", "jstitch", "ratio")
+    for name in (*pairs, "GB/s", "copy", "kernels", "stitched", "x torch"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         if "error" not in row:
             table.add_row(*_cells(row, copy))
@@ -69,7 +68,7 @@ def _cells(row: Row, copy: dict[str, float]) -> Iterable[str]:
     best = row.get("alone") or row["interleaved"]
     yield f"{row['io_bytes'] / best['jstitch']['median'] / 1e9:.1f}"
     yield f"{copy[row['size']] / 1e9:.0f}"
-    yield f"{row['jax_kernels']} -> {row['jstitch_kernels']}"
+    yield f"{row['jax_kernels']}>{row['jstitch_kernels']}"
     yield str(row["stitched_kernels"])
     yield f"{torch_ratios([row])[0]:.2f}" if has_twin(row) else "-"
 

@@ -15,8 +15,8 @@ width and the meaning of a barrier are the emitters' business. Scalars are in th
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from jstitch.ir.index import Index, Var
 from jstitch.ir.types import DType, TensorType
@@ -151,6 +151,7 @@ class Kernel:
     phases: tuple[Phase, ...]
     scratch_bytes: int
     arena_bytes: int
+    aliases: Mapping[int, int] = field(default_factory=dict)
 
     def instructions(self) -> Iterator[tuple[int, int, int, Instr]]:
         """Every instruction with its (phase, lane, stage) position."""

@@ -4,11 +4,15 @@
 def layer_norm(x, scale, bias): ...
 """
 
-from jstitch.api import jit
+from jstitch.api import export_checks, jit
+from jstitch.codegen.cpu.build import register as _register_cpu
 from jstitch.errors import JstitchError, JstitchWarning
 from jstitch.frontend.stitch import stitch
 from jstitch.options import CompileOptions
 from jstitch.runtime.report import Record, last_report, record_count, stitch_count
+
+# Here, so that exported and cached programs run in a process that only imports jstitch.
+_register_cpu()
 
 __version__ = "0.1.0"
 
@@ -18,6 +22,7 @@ __all__ = [
     "JstitchWarning",
     "Record",
     "__version__",
+    "export_checks",
     "jit",
     "last_report",
     "record_count",

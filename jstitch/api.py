@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Any, cast, overload
 
 import jax
+from jax.export import DisabledSafetyCheck
 from jax.stages import Wrapped
 
 from jstitch.frontend.stitch import stitch_static
 from jstitch.options import CompileOptions
+from jstitch.runtime.cpu_handler import TARGET
 
 _STATIC = ("static_argnums", "static_argnames")
 
@@ -52,3 +54,12 @@ def _clear(jitted_ref: weakref.ref[Any], stitched: Any) -> None:
     if jitted is not None:
         type(jitted).clear_cache(jitted)
     stitched.clear_cache()
+
+
+def export_checks() -> list[DisabledSafetyCheck]:
+    """What to pass as `jax.export.export(..., disabled_checks=...)` for programs with stitched kernels.
+
+    JAX asks the exporter to vouch for custom calls: ours carry their kernels' source, so that a process
+    that has imported jstitch can run the program whatever version of the kernel cache it has.
+    """
+    return [DisabledSafetyCheck.custom_call(TARGET)]

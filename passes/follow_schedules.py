@@ -13,6 +13,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import numpy as np
+
 from jstitch.ir.graph import Op
 from jstitch.ir.schedule import ONE_BLOCK, Schedule, blocks, coordinates
 from jstitch.passes.propagate_schedule import Refusal, agree, may_be_inlined, operand_schedules
@@ -82,4 +84,5 @@ def _row(op: Op, wanted: Sequence[Schedule | None], is_output: bool) -> tuple[Sc
 def _signature(op: Op) -> Hashable:
     """What schedule rules look at."""
     shapes = tuple(v.shape for v in (*op.operands, *op.results))
-    return op.name, shapes, tuple(op.attrs.items())
+    attrs = tuple((k, v) for k, v in op.attrs.items() if not isinstance(v, np.ndarray))
+    return op.name, shapes, attrs

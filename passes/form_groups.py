@@ -35,6 +35,7 @@ PARTIAL = "jstitch.partial_reduce"
 SMALL = 1 << 15  # elements; below this a combine stage is one row of one program
 PROGRAM_WORK = 1 << 14  # elements of work that make a program worth its start
 MAX_PROGRAMS = 64
+PARTIAL_ROWS = 64  # rows per program where each program has column accumulators of its own
 RECOMPUTE = 24.0  # cycles per element up to which an elementwise chain is rather computed twice than spilled
 ROW_STEP = 4  # rows per step where a column accumulator is kept in cache
 
@@ -47,6 +48,7 @@ class Group:
     ops: set[Op]
     largest: int
     step: int = 1
+    accumulates: bool = False
 
     @property
     def flat(self) -> bool:
@@ -55,7 +57,10 @@ class Group:
     @property
     def programs(self) -> int:
         """Fixed by the shapes, never by the machine's threads, so that results are deterministic."""
-        return max(1, min(self.rows // self.step, self.largest // PROGRAM_WORK, MAX_PROGRAMS))
+        most = MAX_PROGRAMS
+        if self.accumulates:
+            most = max(8, min(most, self.rows // PARTIAL_ROWS))
+        return max(1, min(self.rows // self.step, self.largest // PROGRAM_WORK, most))
 
 
 @dataclass(eq=False)
@@ -207,7 +212,8 @@ def _choose_steps(groups: Iterable[Group]) -> None:
             and op.results[0].tensor.size > 1
             for op in group.ops
         )
-        if accumulates and not group.flat:
+        group.accumulates = accumulates and not group.flat
+        if group.accumulates:
             group.step = next(s for s in (ROW_STEP, 2, 1) if group.rows % s == 0)
 
 

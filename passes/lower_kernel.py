@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.codegen.kernel_ir import (
@@ -61,7 +61,6 @@ class _KernelLowering:
     places: dict[Value, Place] = field(default_factory=dict)
     arena: list[Buffer] = field(default_factory=list)
     arena_bytes: int = 0
-    counter: Iterator[int] = field(default_factory=itertools.count)
 
     def run(self) -> Kernel:
         self.producers = {v: op for op in self.grouping.ops for v in op.results}
@@ -109,8 +108,12 @@ class _KernelLowering:
             v for op in ops for v in op.results if v in self.grouping.spilled or v in self.outputs
         }
         view = LaneView(group, ops, self.producers, ready, stored)
-        lowering = _LaneLowering(view, self.places, self._keep, lambda: f"v{next(self.counter)}")
-        return lowering.run()
+        counter = itertools.count()
+        arena = _Arena()
+        lane = _LaneLowering(view, self.places, arena.keep, lambda: f"v{next(counter)}").run()
+        self.arena += arena.buffers
+        self.arena_bytes = max(self.arena_bytes, arena.nbytes)
+        return lane
 
     def _is_ready(self, v: Value, level: int) -> bool:
         op = self.producers.get(v)
@@ -118,13 +121,21 @@ class _KernelLowering:
             return True
         return v in self.grouping.spilled and self.grouping.level_of[op] < level
 
-    def _keep(self, v: Value, rows: int, step: int) -> Place:
-        """A tile of the arena for `step` rows of `v`."""
+
+@dataclass(eq=False)
+class _Arena:
+    """Tiles of one lane. Programs of different lanes never run on one arena at once, so all start at 0."""
+
+    buffers: list[Buffer] = field(default_factory=list)
+    nbytes: int = 0
+
+    def keep(self, v: Value, rows: int, step: int) -> Place:
+        """A tile for `step` rows of `v`."""
         slab = v.tensor.size // rows
         t = TensorType((step, slab), v.tensor.dtype.compute)
-        buffer = Buffer(f"t{len(self.arena)}", t, Space.ARENA, len(self.arena), self.arena_bytes)
-        self.arena.append(buffer)
-        self.arena_bytes += -(-t.nbytes // ALIGN) * ALIGN
+        buffer = Buffer(f"t{len(self.buffers)}", t, Space.ARENA, len(self.buffers), self.nbytes)
+        self.buffers.append(buffer)
+        self.nbytes += -(-t.nbytes // ALIGN) * ALIGN
         return Place(buffer, slab)
 
 
@@ -142,7 +153,7 @@ class _LaneLowering:
         for node in placement.nodes:
             if node.is_reduction or node.value in placement.kept:
                 for v in node.op.results if node.is_reduction else (node.value,):
-                    self.tiles[v] = self.keep(v, group.rows, group.step)
+                    self.tiles[v] = self._accumulator(node, v) or self.keep(v, group.rows, group.step)
         where = last_stage(placement)
         once = [self._zero(n) for n in placement.nodes if n.is_partial]
         stages = [Stage((nest,), "start the partial sums", once=True) for nests in once for nest in nests]
@@ -153,6 +164,13 @@ class _LaneLowering:
             math.prod(n.domain) * max(1.0, lookup(n.op.name).cpi) for n in placement.nodes
         )
         return Lane(group.rows, group.step, group.programs, tuple(stages), group.flat, int(work))
+
+    def _accumulator(self, n: Node, v: Value) -> Place | None:
+        """The memory that a reduction's result goes to anyway, when it can accumulate there."""
+        place = self.stores.get(v)
+        if v not in self.view.stored or place is None or not self._read_modify_write(n):
+            return None
+        return place if place.buffer.type.dtype is v.tensor.dtype.compute else None
 
     # -- stages ---------------------------------------------------------------------------------------
 
@@ -402,6 +420,8 @@ class _NestWriter:
             offset = linearize((var(Var(PROGRAM, v.shape[0])), *kept), v.shape)
             return [(self.lane.stores[v].buffer, offset)]
         place, offset = self.lane.tiles[v], linearize(kept, v.shape)
+        if place.buffer.space is not Space.ARENA:
+            return [(place.buffer, offset)]
         found = [(place.buffer, self.builder.tile_offset(offset, v, place))]
         if v in self.lane.view.stored:
             found.append((self.lane.stores[v].buffer, offset))
@@ -434,10 +454,14 @@ class _NestWriter:
     def fill(self, v: Value, init: Value) -> Nest:
         """The tile of `v` set to the reduction's initial value, for every row of the step."""
         place = self.lane.tiles[v]
-        size = place.slab * self.group.step
+        slab = v.tensor.size // self.rows
+        size = slab * self.group.step
         name = self.builder.value(init, ())
         loop = Loop(Var("i", size), 0, size)
-        body = (*self.builder.body, Store(place.buffer, var(loop.var), name, 1))
+        offset = var(loop.var)
+        if place.buffer.space is not Space.ARENA:
+            offset = add(offset, mul(self.builder.first_row, slab))
+        body = (*self.builder.body, Store(place.buffer, offset, name, 1))
         return Nest((loop,), (), body, ())
 
     def zero(self, v: Value) -> Nest:

@@ -96,7 +96,7 @@ def plan_shared_memory(
     _check(stages, requests)
     dominators = _post_dominators(stages)
     spans = span or _spans(stages)
-    kept, dropped = dict(requests), []
+    kept, dropped = dict(requests), list[Node]()
     candidates = _shrink_order(stages, requests, spans)
     while True:
         offsets, peak, shares = _allocate(stages, kept, dominators, alignment, share)

@@ -2,14 +2,16 @@
 
 A lane becomes a loop over the program's share of row steps; stages become loop nests in order (a barrier is
 the end of a loop), innermost loops over contiguous elements that LLVM vectorises; the arena is a tile of
-private, cache-resident memory.
+private, cache-resident memory. Lanes that differ only in their buffers share one piece of code (packing).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
+from jstitch.codegen.cpu.assign_slots import Slots
 from jstitch.codegen.kernel_ir import (
     ROW,
     STEP,
@@ -22,7 +24,6 @@ from jstitch.codegen.kernel_ir import (
     Loop,
     Nest,
     Phase,
-    Space,
     Stage,
     Store,
 )
@@ -32,139 +33,152 @@ from jstitch.codegen.print_index import print_index
 VECTOR = 16  # elements; flat lanes are cut at multiples, so that vector loops start aligned
 
 
-def emit(kernel: Kernel) -> KernelSource:
+@dataclass(frozen=True)
+class Emitted:
+    """The source, and what its slots are: operand and result numbers of the kernel, in slot order."""
+
+    source: KernelSource
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+def emit(kernel: Kernel) -> Emitted:
     """Source whose phase functions have the runtime's signature (see kernel_source)."""
-    phases = [
-        PhaseSource(f"phase{n}", sum(lane.programs for lane in phase.lanes), sum(lane.work for lane in phase.lanes))
-        for n, phase in enumerate(kernel.phases)
-    ]
+    slots = Slots(kernel)
     lines: list[str] = []
     for n, phase in enumerate(kernel.phases):
-        lines += ["", "", *_Phase(kernel, phase).lines(f"phase{n}")]
-    body = "\n".join(lines)
-    return KernelSource(
+        lines += ["", "", *_emit_phase(phase, f"phase{n}", slots)]
+    body = "\n".join(slots.resolve(line) for line in lines)
+    phases = tuple(
+        PhaseSource(f"phase{n}", sum(x.programs for x in phase.lanes), sum(x.work for x in phase.lanes))
+        for n, phase in enumerate(kernel.phases)
+    )
+    source = KernelSource(
         kernel.name,
         f'"""{kernel.name}."""\n\n{_imports(body)}{body}\n',
-        len(kernel.args),
-        len(kernel.results),
+        len(slots.operands),
+        len(slots.results),
         kernel.scratch_bytes,
         kernel.arena_bytes,
-        tuple(phases),
+        phases,
     )
+    return Emitted(source, tuple(slots.operands), tuple(slots.results))
 
 
 def _imports(body: str) -> str:
     """Import lines for the names that the text uses."""
-    words = dict.fromkeys(re.findall(r"[A-Za-z_][A-Za-z_0-9]*", body))
+    words = set(re.findall(r"[A-Za-z_][A-Za-z_0-9]*", body))
     lines = []
     for module, names in _MODULES.items():
-        used = sorted(w for w in words if w in names)
-        if used:
-            lines.append(f"from {module} import {', '.join(used)}\n")
-    calls = sorted(set(re.findall(r"(?<!def )\b([a-z_][a-z_0-9]*)\(", body)) - _OTHER)
-    return "".join([*lines, f"from jstitch.codegen.cpu.math import {', '.join(calls)}\n"])
+        if words & names:
+            lines.append(f"from {module} import {', '.join(sorted(words & names))}\n")
+    calls = set(re.findall(r"(?<!def )\b([a-z_][a-z_0-9]*)\(", body)) - {"range", *_MODULES["numba"]}
+    return "".join([*lines, f"from jstitch.codegen.cpu.math import {', '.join(sorted(calls))}\n"])
 
 
 _MODULES = {
     "math": {"inf", "nan"},
     "numba": {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)},
 }
-_OTHER = {"range", *_MODULES["numba"]}
 
 
-class _Phase:
-    def __init__(self, kernel: Kernel, phase: Phase) -> None:
-        self.kernel, self.phase = kernel, phase
-        pointers = (*kernel.args, *kernel.results)
-        self.slots = {b: n for n, b in enumerate(pointers)}
-        everything = (*pointers, *kernel.scratch, *kernel.arena)
-        self.scopes = {b: n + 1 for n, b in enumerate(everything)}
+def _emit_phase(phase: Phase, name: str, slots: Slots) -> list[str]:
+    """The phase's function: programs are dealt out to classes of lanes with the same code."""
+    classes: dict[str, list[Lane]] = {}
+    for lane in phase.lanes:
+        classes.setdefault("\n".join(_Lane(lane, {}).lines()), []).append(lane)
+    parts: list[list[Lane]] = []
+    for lanes in classes.values():
+        parts += [lanes] if slots.can_pack([_buffers(lane) for lane in lanes]) else [[lane] for lane in lanes]
+    out = [f"def {name}(bufs, arena, program):"]
+    base = 0
+    for n, lanes in enumerate(parts):
+        body = _emit_class(lanes, base, slots)
+        base += lanes[0].programs * len(lanes)
+        if len(parts) == 1:
+            return out + _indent(body)
+        test = f"{'if' if n == 0 else 'elif'} program < {base}:" if n < len(parts) - 1 else "else:"
+        out += _indent([test, *_indent(body)])
+    return out
 
-    def lines(self, name: str) -> list[str]:
-        out = [f"def {name}(bufs, arena, program):"]
-        base = 0
-        for n, lane in enumerate(self.phase.lanes):
-            if len(self.phase.lanes) == 1:
-                out += _indent(self._lane(lane, base))
-                continue
-            test = f"{'if' if n == 0 else 'elif'} program < {base + lane.programs}:"
-            if n == len(self.phase.lanes) - 1:
-                test = "else:"
-            out += _indent([test, *_indent(self._lane(lane, base))])
-            base += lane.programs
-        return out
 
-    # -- lanes ----------------------------------------------------------------------------------------
+def _emit_class(lanes: Sequence[Lane], base: int, slots: Slots) -> list[str]:
+    """One lane's code, its pointers chosen by the lane's number when there are several lanes."""
+    lane = lanes[0]
+    rows = f"{lane.rows} rows" + (f", {lane.step} at a time" if lane.step > 1 else "")
+    out = [f"# {rows}, {lane.programs} programs" + (f", {len(lanes)} times" if len(lanes) > 1 else "")]
+    first = f"program - {base}" if base else "program"
+    if len(lanes) > 1:
+        out += [f"lane = quotient({first}, {lane.programs})", f"p = {first} - lane * {lane.programs}"]
+    else:
+        out.append(f"p = {first}")
+    members = [_buffers(other) for other in lanes]
+    for k, buffer in enumerate(members[0]):
+        out.append(slots.pointer([m[k] for m in members], f"b{k}") + f"  # {buffer.type}")
+    return out + _Lane(lane, slots.aliases).lines()
 
-    def _lane(self, lane: Lane, base: int) -> list[str]:
-        rows = f"{lane.rows} rows" + (f", {lane.step} at a time" if lane.step > 1 else "")
-        out = [f"# {rows}, {lane.programs} programs"]
-        out += [self._pointer(b) for b in _buffers(lane)]
-        out.append(f"p = program - {base}" if base else "p = program")
-        for stage in lane.stages:
-            if stage.once:
-                out += self._stage(stage, lane)
-        return out + self._steps(lane)
 
-    def _pointer(self, b: Buffer) -> str:
-        match b.space:
-            case Space.ARG | Space.RESULT:
-                return f"{b.name} = load_s64(bufs, {self.slots[b]}, 0)  # {b.type}"
-            case Space.SCRATCH:
-                return f"{b.name} = load_s64(bufs, {len(self.slots)}, 0) + {b.offset}  # {b.type}"
-            case Space.ARENA:
-                return f"{b.name} = arena + {b.offset}  # {b.type}"
+class _Lane:
+    """The code of one lane; buffers are b0, b1, ... in order of first use."""
 
-    def _steps(self, lane: Lane) -> list[str]:
-        stages = [s for s in lane.stages if not s.once]
-        body = [line for stage in stages for line in self._stage(stage, lane)]
+    def __init__(self, lane: Lane, aliases: Mapping[Buffer, Buffer]) -> None:
+        self.lane = lane
+        self.number = {b: n for n, b in enumerate(_buffers(lane))}
+        for result, arg in aliases.items():
+            if result in self.number and arg in self.number:
+                self.number[result] = self.number[arg]
+
+    def lines(self) -> list[str]:
+        once = [line for s in self.lane.stages if s.once for line in self._stage(s)]
+        return once + self._steps([line for s in self.lane.stages if not s.once for line in self._stage(s)])
+
+    def _steps(self, body: list[str]) -> list[str]:
+        lane = self.lane
         if lane.rows == 1:
             return body
         if lane.flat:
             share = -(-lane.rows // (lane.programs * VECTOR)) * VECTOR
-            lo, hi = f"lo = clamp_index(p * {share}, 0, {lane.rows})", f"hi = clamp_index(p * {share} + {share}, 0, {lane.rows})"
-            return [lo, hi, *body]
+            lo, hi = f"p * {share}", f"p * {share} + {share}"
+            return [f"lo = clamp_index({lo}, 0, {lane.rows})", f"hi = clamp_index({hi}, 0, {lane.rows})", *body]
         steps = lane.rows // lane.step
-        lo = f"lo = quotient(p * {steps}, {lane.programs})"
-        hi = f"hi = quotient((p + 1) * {steps}, {lane.programs})"
-        if lane.step == 1:
-            return [lo, hi, f"for {ROW} in range(lo, hi):", *_indent(body)]
-        return [lo, hi, f"for {STEP} in range(lo, hi):", *_indent(body)]
+        lo, hi = f"lo = quotient(p * {steps}, {lane.programs})", f"hi = quotient((p + 1) * {steps}, {lane.programs})"
+        var = ROW if lane.step == 1 else STEP
+        return [lo, hi, f"for {var} in range(lo, hi):", *_indent(body)]
 
-    # -- stages ---------------------------------------------------------------------------------------
+    def _stage(self, stage: Stage) -> list[str]:
+        return [f"# {stage.note}", *(line for nest in stage.nests for line in self._nest(nest, 0))]
 
-    def _stage(self, stage: Stage, lane: Lane) -> list[str]:
-        out = [f"# {stage.note}"]
-        for nest in stage.nests:
-            out += self._nest(nest, lane, 0)
-        return out
-
-    def _nest(self, nest: Nest, lane: Lane, depth: int) -> list[str]:
+    def _nest(self, nest: Nest, depth: int) -> list[str]:
         out = [self._instr(i) for i in nest.body if i.depth == depth]
         if depth < len(nest.loops):
             out += [f"{a.name} = {a.init}" for a in nest.accumulators if a.depth == depth]
-        if depth < len(nest.loops):
-            inner = self._nest(nest, lane, depth + 1)
-            head = self._head(nest.loops[depth], lane)
+            inner = self._nest(nest, depth + 1)
+            head = self._head(nest.loops[depth])
             out += [head, *_indent(inner)] if head else inner
         return out + [self._instr(i) for i in nest.after if i.depth == depth]
 
-    def _head(self, loop: Loop, lane: Lane) -> str | None:
+    def _head(self, loop: Loop) -> str | None:
         """The `for` line; None for the row loop of a one-row step, which is the step loop itself."""
+        step = self.lane.step
         if loop.var.name != ROW:
             return f"for {loop.var.name} in range({loop.lo}, {loop.hi}):"
-        if lane.flat:
+        if self.lane.flat:
             return f"for {ROW} in range(lo, hi):"
-        return f"for {ROW} in range({STEP} * {lane.step}, {STEP} * {lane.step} + {lane.step}):" if lane.step > 1 else None
+        return f"for {ROW} in range({STEP} * {step}, {STEP} * {step} + {step}):" if step > 1 else None
 
     def _instr(self, instr: Instr) -> str:
         match instr:
             case Let(name, text, _):
                 return f"{name} = {text}"
             case Load(name, b, offset, _):
-                return f"{name} = load_{_suffix(b)}({b.name}, {print_index(offset)}, {self.scopes[b]})"
+                return f"{name} = load_{_suffix(b)}(b{self.number[b]}, {print_index(offset)}, {self._scope(b)})"
             case Store(b, offset, value, _):
-                return f"store_{_suffix(b)}({b.name}, {print_index(offset)}, {value}, {self.scopes[b]})"
+                where = f"b{self.number[b]}, {print_index(offset)}"
+                return f"store_{_suffix(b)}({where}, {value}, {self._scope(b)})"
+
+    def _scope(self, b: Buffer) -> int:
+        """0 is the table of pointers itself."""
+        return self.number[b] + 1
 
 
 def _suffix(b: Buffer) -> str:
@@ -185,3 +199,4 @@ def _instructions(stages: Sequence[Stage]) -> Iterator[Instr]:
 
 def _indent(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
+

@@ -242,11 +242,16 @@ def atanh(x: Value) -> Value:
 
 
 def cbrt(x: Value) -> Value:
+    wide = x.to_double().abs()
+    small, scale = exp_parts(log64(wide, TERMS32) * (1 / 3), 9)
+    result = scale.fma(small, scale)
     if x.is_double:
-        return x.libm("cbrt")
-    small, scale = exp_parts(log64(x.to_double().abs(), TERMS32) * (1 / 3), 9)
-    result = scale.fma(small, scale).to_single().with_sign_of(x)
-    return select(x.abs().compare("<", math.inf) & x.compare("!=", 0.0), result, x)
+        for _ in range(2):  # Newton: the error squares, from 1e-10
+            result = result - (result - wide / (result * result)) * (1 / 3)
+    else:
+        result = result.to_single()
+    ordinary = x.abs().compare("<", math.inf) & x.abs().compare(">=", MIN64 if x.is_double else 1e-45)
+    return select(ordinary, result.with_sign_of(x), x)
 
 
 def power(x: Value, y: Value) -> Value:

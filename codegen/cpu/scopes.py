@@ -16,6 +16,14 @@ CONSTANTS = SCOPES  # the scope of the vocabulary's own tables
 
 def _scopes(module: Any, number: int) -> Any:
     """The metadata list of one scope per domain: (bit, value of that bit in `number`)."""
+    # kept on the module: its nodes refer to it, so a table elsewhere would keep every module alive
+    lists = vars(module).setdefault("_jstitch_scopes", {})
+    if number not in lists:
+        lists[number] = _write_scopes(module, number)
+    return lists[number]
+
+
+def _write_scopes(module: Any, number: int) -> Any:
     nodes = []
     for bit in range(BITS):
         domain = module.add_metadata([f"jstitch.bit{bit}"])

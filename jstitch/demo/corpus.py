@@ -31,11 +31,15 @@ class Corpus:
     files: int
 
     def batch(self, step: int, size: int, length: int) -> Ids:
-        """(size, length + 1) random windows, the same for the same step. Raises ValueError on a short text."""
+        """(size, length + 1) random windows; the same step gives the same ones.
+
+        Raises ValueError when the text is shorter than one window.
+        """
         if len(self.ids) <= length + 1:
             raise ValueError(f"Expected more than {length + 1} tokens of text, found {len(self.ids)}.")
         starts = np.random.default_rng(step).integers(0, len(self.ids) - length - 1, size)
-        return self.ids[starts[:, None] + np.arange(length + 1)]
+        windows: Ids = self.ids[starts[:, None] + np.arange(length + 1)]
+        return windows
 
 
 def load_corpus(vocabulary: int, characters: int = 1_000_000, folder: Path | None = None) -> Corpus:

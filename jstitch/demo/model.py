@@ -60,13 +60,13 @@ def _matrix(key: Array, rows: int, columns: int, scale: float) -> Array:
     return scale * jax.random.normal(key, (rows, columns))
 
 
-def layer_norm(params: Params, x: Array) -> Array:
+def layer_norm(params: dict[str, Array], x: Array) -> Array:
     mean = jnp.mean(x, axis=-1, keepdims=True)
     variance = jnp.var(x, axis=-1, keepdims=True)
     return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * params["scale"] + params["bias"]
 
 
-def dense(params: Params, x: Array) -> Array:
+def dense(params: dict[str, Array], x: Array) -> Array:
     return x @ params["w"] + params["b"]
 
 

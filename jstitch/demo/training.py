@@ -35,9 +35,9 @@ jax.tree_util.register_dataclass(State, ["params", "optimizer"], [])
 class TrainingConfig:
     """A run: the model, `steps` batches of `batch` rows, AdamW with warm-up and clipping."""
 
-    model: ModelConfig = ModelConfig()
+    model: ModelConfig = field(default_factory=ModelConfig)
     steps: int = 100
-    batch: int = 8
+    batch: int = 4
     learning_rate: float = 1e-3
     seed: int = 0
 
@@ -90,7 +90,7 @@ def prepare(name: str, jit: Jit, config: TrainingConfig) -> Side:
     """Compile the step under `jit` ahead of time."""
     state = initial_state(config)
     jitted = jit(partial(train_step, config), donate_argnums=0)
-    tokens = jax.ShapeDtypeStruct((config.batch, config.model.length + 1), jnp.int32)
+    tokens = jnp.zeros((config.batch, config.model.length + 1), jnp.int32)
     start = time.perf_counter()
     compiled = jitted.lower(state, tokens, jax.random.key(0)).compile()
     return Side(name, compiled, state, time.perf_counter() - start, str(compiled.as_text()))

@@ -1,6 +1,6 @@
 """Dump every stage of one stitched call, numbered, as readable files.
 
-    <dump_dir>/<call>_0/00_input.mlir  01_canonicalize.txt ...  07_plan.txt  08_<kernel>.kernel.txt  ...
+<dump_dir>/<call>_0/00_input.mlir  01_canonicalize.txt ...  07_plan.txt  08_<kernel>.kernel.txt  ...
 """
 
 from __future__ import annotations

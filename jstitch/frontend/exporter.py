@@ -14,9 +14,9 @@ from typing import Any
 
 from jstitch.frontend.attributes import encode_attributes
 from jstitch.frontend.constants import export_type
-from jstitch.frontend.importer import captured_values
 from jstitch.frontend.locations import make_location
 from jstitch.frontend.mlir import func, ir, make_context, stablehlo
+from jstitch.frontend.source import Source, captured_values, clone
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import KERNEL, OPS
 from jstitch.ir.types import Type
@@ -30,7 +30,7 @@ def export_graph(
     """Write the graph's ops at the current insertion point; the values of its outputs.
 
     arguments: an MLIR value for every graph input (and capture). Needs a current context and location.
-    Sources of opaque ops must still exist, in the same context. Raises ValueError when an opaque op has none.
+    Opaque ops must come from the same context. Raises ValueError for one without a source.
     """
     exporter = _Exporter(dict(arguments), emit_kernel)
     return exporter.export(graph)
@@ -59,7 +59,11 @@ def _export_function(graph: Graph, name: str, emit_kernel: EmitKernel | None) ->
 
 
 def _sources(graph: Graph) -> Iterator[Any]:
-    return (op.source for op in graph.walk() if isinstance(op.source, ir.Operation | ir.Location))
+    for op in graph.walk():
+        if isinstance(op.source, Source):
+            yield op.source.operation
+        elif isinstance(op.source, ir.Location):
+            yield op.source
 
 
 class _Exporter:
@@ -127,62 +131,35 @@ def _location(op: Op) -> ir.Location:
 def _clone(op: Op, operands: list[ir.Value]) -> Sequence[ir.Value]:
     """Clone an opaque op; `operands` are its own, then the values its regions capture."""
     source = op.source
-    if not isinstance(source, ir.Operation):
+    if not isinstance(source, Source):
         where = f" at {op.loc}" if op.loc else ""
         raise ValueError(
             f"Expected a table op or an imported one, found '{op.name}' without an MLIR source{where}."
             " Define it in jstitch/ir/ops, or keep `source` when rebuilding it."
         )
     own = int(op.attrs["num_operands"])
-    captured = captured_values(source) if len(operands) > own else []
-    new = source.clone(ir.InsertionPoint.current).operation
-    _replace_operands(new, dict(enumerate(operands[:own])))
-    if captured:
-        _replace_captured(new, dict(zip(captured, operands[own:], strict=True)))
+    captured = captured_values(source.operation) if len(operands) > own else []
+    new = clone(source.operation, operands[:own], dict(zip(captured, operands[own:], strict=True)))
     return list(new.results)
-
-
-def _replace_operands(op: ir.Operation, new: dict[int, ir.Value]) -> None:
-    for number, value in new.items():
-        op.operands[number] = value
-
-
-def _replace_captured(op: ir.Operation, new: dict[ir.Value, ir.Value]) -> None:
-    for region in op.regions:
-        for block in region.blocks:
-            for view in block.operations:
-                inner = view.operation
-                uses = {k: new[v] for k, v in enumerate(inner.operands) if v in new}
-                _replace_operands(inner, uses)
-                _replace_captured(inner, new)
 
 
 def _copy_symbols(graph: Graph, name: str) -> None:
     """Copy the functions that opaque ops call, with those they call in turn."""
     done = {name}
-    todo = [op.source for op in graph.walk() if isinstance(op.source, ir.Operation)]
-    functions = _functions_around(todo)
-    while todo:
-        for symbol in _symbols(todo.pop()):
-            if symbol in functions and symbol not in done:
-                done.add(symbol)
+    for source in [op.source for op in graph.walk() if isinstance(op.source, Source)]:
+        functions = _named(source.symbols) if source.symbols is not None else {}
+        todo = [source.operation]
+        while todo:
+            called = [s for s in _symbols(todo.pop()) if s in functions and s not in done]
+            for symbol in dict.fromkeys(called):
                 functions[symbol].clone(ir.InsertionPoint.current)
                 todo.append(functions[symbol])
+            done.update(called)
 
 
-def _functions_around(ops: Sequence[ir.Operation]) -> dict[str, ir.Operation]:
-    functions: dict[str, ir.Operation] = {}
-    seen: list[ir.Operation] = []
-    for op in ops:
-        root = op
-        while root.parent is not None:
-            root = root.parent.operation
-        if root in seen or not len(root.regions):
-            continue
-        seen.append(root)
-        inner = (view.operation for block in root.regions[0].blocks for view in block.operations)
-        functions |= {f.attributes["sym_name"].value: f for f in inner if "sym_name" in f.attributes}
-    return functions
+def _named(module: ir.Module) -> dict[str, ir.Operation]:
+    ops = (view.operation for view in module.body.operations)
+    return {op.attributes["sym_name"].value: op for op in ops if "sym_name" in op.attributes}
 
 
 def _symbols(op: ir.Operation) -> Iterator[str]:

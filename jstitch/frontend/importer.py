@@ -4,9 +4,10 @@
     graph = import_module(module)
 
 Calls of functions in the module are inlined; regions of table ops become Graphs. What the table does not
-know (the op, one of its attributes, a type) becomes an opaque op whose `source` is the MLIR operation.
-Such an op's attributes are `num_operands` (values that its regions capture follow its own operands) and
-`pure`; a table op that had to be left opaque is named `opaque.<name>`.
+know (the op, one of its attributes, a type) becomes an opaque op. Its `source` keeps a copy of the MLIR
+operation (source.py), so the imported operations may be erased; its attributes are `num_operands` (values
+that its regions capture follow its own operands) and `pure`. A table op that had to be left opaque is named
+`opaque.<name>`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from jstitch.frontend.attributes import UnknownAttribute, decode_attributes
 from jstitch.frontend.constants import import_type
 from jstitch.frontend.locations import describe_location
 from jstitch.frontend.mlir import func, ir
+from jstitch.frontend.source import Keeper, captured_values
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OPS, PURE, OpClass, with_monoid
 from jstitch.ir.types import OpaqueType, Type
@@ -95,6 +97,7 @@ class _Importer:
     def __init__(self, module: ir.Module | None) -> None:
         self.symbols = _functions(module) if module is not None else {}
         self.types: dict[ir.Type, Type] = {}
+        self.keeper = Keeper(module)
 
     def type_of(self, value: ir.Value) -> Type:
         type_ = value.type
@@ -188,7 +191,7 @@ class _Importer:
         attrs = {"num_operands": len(own), "pure": _is_pure(source)}
         results = self.define(source.results, scope)
         loc = describe_location(source.location) or scope.loc
-        return Op(name, operands, results, attrs, (), loc, source)
+        return Op(name, operands, results, attrs, (), loc, self.keeper.keep(source, captured))
 
 
 def _is_known(op_class: OpClass, values: Iterable[Value]) -> bool:
@@ -205,23 +208,3 @@ def _is_pure(source: ir.Operation) -> bool:
     if "has_side_effect" in source.attributes:
         return not source.attributes["has_side_effect"].value
     return source.name in PURE or (source.name in OPS and not len(source.regions))
-
-
-def captured_values(source: ir.Operation) -> list[ir.Value]:
-    """Values that the regions of an op use and neither define nor contain, in order of first use."""
-    defined: set[ir.Value] = set()
-    used: dict[ir.Value, None] = {}
-    for region in source.regions:
-        _scan(region, defined, used)
-    return [v for v in used if v not in defined]
-
-
-def _scan(region: ir.Region, defined: set[ir.Value], used: dict[ir.Value, None]) -> None:
-    for block in region.blocks:
-        defined.update(block.arguments)
-        for view in block.operations:
-            op = view.operation
-            used.update(dict.fromkeys(op.operands))
-            defined.update(op.results)
-            for inner in op.regions:
-                _scan(inner, defined, used)

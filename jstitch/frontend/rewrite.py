@@ -1,6 +1,6 @@
 """The pipeline's entry: operations of one stitched call in, operations with kernels out.
 
-    StableHLO -> Graph -> graph passes -> FusionPlan per frame -> Kernel per pattern -> source -> custom calls
+StableHLO -> Graph -> graph passes -> FusionPlan per frame -> Kernel per pattern -> source -> custom calls
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.dump import Dump, open_dump
 from jstitch.frontend.exporter import export_graph
 from jstitch.frontend.importer import import_ops
-from jstitch.ir.graph import Graph
+from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import KERNEL
 from jstitch.options import CompileOptions
+from jstitch.passes.alias_donated import alias_donated
 from jstitch.passes.build_nest import CannotLowerError
 from jstitch.passes.contract_patterns import contract_patterns, map_frames
 from jstitch.passes.lower_kernel import lower_kernel
@@ -43,7 +44,12 @@ def rewrite(
     dump = open_dump(options, name)
     dump.text("input.mlir", lambda: "\n".join(map(str, ops)))
     graph = run(imported.graph, PIPELINE, dump.after_pass)
-    stitched = stitch_graph(graph, options, name, dump)
+    given = {
+        graph.inputs[k]: graph.outputs[out]
+        for k, out in donated.items()
+        if out is not None and out < len(graph.outputs)
+    }
+    stitched = stitch_graph(graph, options, name, dump, given)
     kernels = sum(op.name == KERNEL for op in stitched.walk())
     note(kernels=kernels, reason=None if kernels else "no pattern is expected to pay")
     if not kernels:
@@ -54,9 +60,14 @@ def rewrite(
     return new
 
 
-def stitch_graph(graph: Graph, options: CompileOptions, name: str, dump: Dump) -> Graph:
-    """Plan every frame and put a `jstitch.kernel` op in the place of every pattern."""
-    builder = _Builder(options, name, dump)
+def stitch_graph(
+    graph: Graph, options: CompileOptions, name: str, dump: Dump, donated: Mapping[Value, Value]
+) -> Graph:
+    """Plan every frame and put a `jstitch.kernel` op in the place of every pattern.
+
+    donated: graph inputs whose memory may be written -> the output that takes it.
+    """
+    builder = _Builder(name, dump, donated)
 
     def change(frame: Graph) -> Graph:
         plan = plan_frame(frame, options)
@@ -69,19 +80,26 @@ def stitch_graph(graph: Graph, options: CompileOptions, name: str, dump: Dump) -
 class _Builder:
     """Kernels of one stitched call, numbered."""
 
-    def __init__(self, options: CompileOptions, name: str, dump: Dump) -> None:
-        self.options, self.name, self.dump, self.count = options, name, dump, 0
+    def __init__(self, name: str, dump: Dump, donated: Mapping[Value, Value]) -> None:
+        self.name, self.dump, self.donated, self.count = name, dump, donated, 0
 
     def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:
         """Attributes of the kernel op; None when no kernel can express the pattern (it stays XLA's)."""
         name = f"{self.name}_{self.count}"
         try:
             kernel = lower_kernel(name, pattern.ops, pattern.inputs, pattern.outputs)
-            source = emit(kernel)
-            self.dump.kernel(name, kernel, source)
-            attrs = prepare(source)
+            kernel = alias_donated(kernel, pattern, self.donated)
+            emitted = emit(kernel)
+            self.dump.kernel(name, kernel, emitted.source)
+            config = prepare(emitted.source)
         except CannotLowerError as error:
             note(details_refused=str(error))
             return None
         self.count += 1
-        return {"name": name, **attrs}
+        return {
+            "name": name,
+            "config": config,
+            "operands": emitted.operands,
+            "results": emitted.results,
+            "aliases": kernel.aliases,
+        }

@@ -10,7 +10,7 @@ import numpy as np
 from jax import export
 
 from jstitch.frontend.exporter import export_module
-from jstitch.frontend.mlir import ir
+from jstitch.frontend.mlir import ir, module_bytes
 from jstitch.ir.graph import Graph
 from jstitch.ir.types import TensorType
 
@@ -20,12 +20,11 @@ def run_with_xla(graph: Graph, args: list[np.ndarray]) -> list[np.ndarray]:
     return [np.asarray(x) for x in call_module(export_module(graph), graph, args)]
 
 
-class _Text(export.Exported):
-    """An exported function whose module is any text (the portable format lacks CHLO)."""
+class _Bytecode(export.Exported):
+    """An exported function whose module is plain MLIR bytecode (the portable format lacks CHLO)."""
 
     def mlir_module(self, serialized: bool = True) -> Any:
-        text = self.mlir_module_serialized.decode()
-        return text if serialized else ir.Module.parse(text)
+        return ir.Module.parse(self.mlir_module_serialized)
 
 
 def call_module(module: ir.Module, graph: Graph, args: list[np.ndarray]) -> list[jax.Array]:
@@ -35,8 +34,8 @@ def call_module(module: ir.Module, graph: Graph, args: list[np.ndarray]) -> list
         outputs = [v.tensor for v in graph.outputs]
         stand_in = export.export(jax.jit(lambda *xs: [_zeros(t) for t in outputs], keep_unused=True))(*shapes)
         fields = {f.name: getattr(stand_in, f.name) for f in dataclasses.fields(stand_in)}
-        text = module.operation.get_asm(enable_debug_info=False).encode()
-        return list(_Text(**{**fields, "mlir_module_serialized": text}).call(*args))
+        code = module_bytes(module)
+        return list(_Bytecode(**{**fields, "mlir_module_serialized": code}).call(*args))
 
 
 def _zeros(type_: TensorType) -> jax.Array:

@@ -60,7 +60,9 @@ def test_reference_equals_xla(name: str) -> None:
         assert_same(mine, xla, DType.of(mine.dtype), f"{name} {dtype.value}")
 
 
-@pytest.mark.parametrize("name", ["maximum", "minimum", "abs", "sign", "negate", "round_nearest_even", "ceil"])
+@pytest.mark.parametrize(
+    "name", ["maximum", "minimum", "abs", "sign", "negate", "round_nearest_even", "ceil"]
+)
 def test_signed_zeros(name: str) -> None:
     graph = programs.elementwise_graph(f"stablehlo.{name}", DType.F32, (4,))
     zeros = np.array([0.0, 0.0, -0.0, -0.0], np.float32)

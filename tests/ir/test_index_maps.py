@@ -97,5 +97,7 @@ def test_a_clamped_start_is_bounded() -> None:
     index = tuple(var(Var(f"i{d}", n)) for d, n in enumerate(op.result.shape))
     definition = OPS[op.name]
     assert definition.cases is not None
-    for i, n, k in zip(definition.cases(op, index)[0].index, graph.inputs[0].shape, op.result.shape, strict=True):
+    for i, n, k in zip(
+        definition.cases(op, index)[0].index, graph.inputs[0].shape, op.result.shape, strict=True
+    ):
         assert k == 0 or (bounds(i)[0] >= 0 and bounds(i)[1] < n)

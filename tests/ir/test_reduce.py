@@ -53,7 +53,9 @@ def test_monoids(name: str, axis: int | tuple[int, ...] | None) -> None:
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.int8, jnp.uint32, jnp.bool_])
 def test_reduced_dtypes(dtype: type) -> None:
     x = np.asarray(jnp.asarray(X).astype(dtype))
-    assert_equals_jax(lambda x: (jnp.max(x, 1), jnp.min(x, 0), jnp.sum(x, (0, 1)), jnp.any(x), jnp.all(x, 0)), x)
+    assert_equals_jax(
+        lambda x: (jnp.max(x, 1), jnp.min(x, 0), jnp.sum(x, (0, 1)), jnp.any(x), jnp.all(x, 0)), x
+    )
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 1)])
@@ -126,6 +128,8 @@ def test_scatters() -> None:
 
 
 def test_convolution_has_no_reference() -> None:
-    graph = imported(lambda x, w: lax.conv(x, w, (1, 1), "SAME"), np.ones((1, 2, 5, 5)), np.ones((3, 2, 3, 3)))
+    graph = imported(
+        lambda x, w: lax.conv(x, w, (1, 1), "SAME"), np.ones((1, 2, 5, 5)), np.ones((3, 2, 3, 3))
+    )
     with pytest.raises(NotImplementedError, match=r"stablehlo\.convolution.* at .*test_reduce\.py"):
         interpret(graph, [np.ones((1, 2, 5, 5), np.float32), np.ones((3, 2, 3, 3), np.float32)])

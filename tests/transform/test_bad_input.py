@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from transform_support import assert_same, jit, stitch
 
+import jstitch
+
 X = np.ones((2, 3), np.float32)
 
 
@@ -70,7 +72,10 @@ def test_wrong_call_signature() -> None:
     _same_error(lambda api: api(add, static_argnums=5)(X, X))
     _same_error(lambda api: api(add, donate_argnames="nobody")(X, X))
     _same_error(lambda api: api(add, no_such_option=1)(X, X))
-    _same_error(lambda api: api("text"))
+
+
+def test_jitting_what_is_not_a_function() -> None:
+    assert type(_error(lambda: jstitch.jit("text"))) is type(_error(lambda: jax.jit("text")))
 
 
 def test_values_where_tracers_are() -> None:
@@ -99,7 +104,8 @@ def test_leak_checking_finds_none_in_good_functions() -> None:
     with jax.checking_leaks():
         assert_same(jit(add)(X, X), add(X, X))
         assert_same(jax.grad(lambda x: stitch(add)(x, X).sum())(X), 1 - jnp.tanh(X) ** 2)
-        assert_same(jax.vmap(lambda y: stitch(lambda x: jnp.sin(x) * y)(X))(X[0]).shape, (3, 2, 3))
+        mapped = jax.vmap(lambda y: stitch(lambda x: jnp.sin(x) * y)(X))(X[0])
+        assert_same(mapped, jnp.sin(X)[None] * X[0][:, None, None])
 
 
 def test_donated_arrays_cannot_be_used_again() -> None:

@@ -110,8 +110,11 @@ def test_python_scalars_stay_weakly_typed() -> None:
 def test_none_and_empty_trees() -> None:
     assert jit(lambda: None)() is None
     assert jit(lambda x: ())(1.0) == ()
-    assert_same(jit(lambda x, y: {"a": None, "b": [y["k"]]})(None, {"k": 2.0}), {"a": None, "b": [2.0]} and
-                jax.jit(lambda x, y: {"a": None, "b": [y["k"]]})(None, {"k": 2.0}))
+
+    def f(x: Any, y: Any) -> Any:
+        return {"a": x, "b": [y["k"] * 2]}
+
+    assert_same(jit(f)(None, {"k": 2.0}), jax.jit(f)(None, {"k": 2.0}))
     assert_same(jit(lambda: jnp.arange(3) * 2)(), jnp.arange(3) * 2)
 
 
@@ -147,8 +150,9 @@ def test_random_keys_in_and_out(impl: str) -> None:
     since = jstitch.record_count()
     assert_same(jit(f)(key, x), jax.jit(f)(key, x))
     keys = jax.random.split(key, 4)
-    if impl == "threefry2x32":
-        assert_same(jax.jit(jax.vmap(stitch(f), (0, None)))(keys, x), jax.jit(jax.vmap(f, (0, None)))(keys, x))
+    if impl == "threefry2x32":  # rbg under vmap draws other numbers by design
+        mapped = jax.jit(jax.vmap(stitch(f), (0, None)))(keys, x)
+        assert_same(mapped, jax.jit(jax.vmap(f, (0, None)))(keys, x))
     found = jax.jit(jax.grad(lambda x: stitch(f)(key, x)[1].sum()))(x)
     assert_same(found, jax.jit(jax.grad(lambda x: f(key, x)[1].sum()))(x))
     assert_stitched(since, backward=True)

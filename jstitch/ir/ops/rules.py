@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -200,11 +199,17 @@ def _dot_general(op: Op) -> list[TensorType]:
 
 
 def _gather(op: Op) -> list[TensorType]:
+    """Window sizes at `offset_dims`, the indices' batch sizes at the other dimensions."""
     dropped = (*op.attrs["collapsed_slice_dims"], *op.attrs["operand_batching_dims"])
-    window = math.prod(n for d, n in enumerate(op.attrs["slice_sizes"]) if d not in dropped)
-    if math.prod(op.result.shape[d] for d in op.attrs["offset_dims"]) != window:
-        raise ValueError(f"offset dimensions of {op.result.type} do not hold a window of {window} elements")
-    return _like(op, op.result.shape)
+    window = [n for d, n in enumerate(op.attrs["slice_sizes"]) if d not in dropped]
+    indices, vector = op.operands[1].shape, op.attrs["index_vector_dim"]
+    batch = [n for d, n in enumerate(indices) if d != vector]
+    offset_dims = op.attrs["offset_dims"]
+    if len(offset_dims) != len(window):
+        raise ValueError(f"offset_dims {offset_dims} do not hold a window of {len(window)} dimensions")
+    sizes = dict(zip(offset_dims, window, strict=True))
+    rest = iter(batch)
+    return _like(op, tuple(sizes[d] if d in sizes else next(rest) for d in range(len(batch) + len(window))))
 
 
 def _control(op: Op) -> Complaints:
@@ -260,6 +265,12 @@ _REQUIRED = {
     "stablehlo.iota": ("iota_dimension",),
     "stablehlo.constant": ("value",),
     "stablehlo.compare": ("comparison_direction",),
-    "stablehlo.gather": ("offset_dims", "collapsed_slice_dims", "operand_batching_dims", "slice_sizes"),
+    "stablehlo.gather": (
+        "offset_dims",
+        "collapsed_slice_dims",
+        "operand_batching_dims",
+        "slice_sizes",
+        "index_vector_dim",
+    ),
     "stablehlo.dot_general": ("lhs_batching_dimensions", "lhs_contracting_dimensions"),
 }

@@ -226,7 +226,7 @@ def _compare(op: Op, producer: Producer) -> Simpler:
     if made is None or made.name != "stablehlo.iota" or bound is None or not a.tensor.dtype.is_integer:
         return None
     high = a.shape[made.attrs["iota_dimension"]] - 1
-    if high > np.iinfo(a.tensor.dtype.numpy).max:
+    if high > largest(a.tensor.dtype):
         return None
     always, never = _ORDER[op.attrs["comparison_direction"]](0, high, int(bound))
     return build.splat(op.result.tensor, always) if always or never else None

@@ -1,0 +1,109 @@
+"""Give every buffer of a kernel a place in the table of pointers that its functions receive.
+
+    [operands..., results..., scratch]
+
+Lanes that share code find their buffers at `first + lane * stride`: their operands are listed lane by lane
+(an argument that several lanes read is listed once for each), their results and scratch likewise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from jstitch.codegen.kernel_ir import Buffer, Kernel, Space
+
+RESULTS = "@results@"  # the number of operands, known only when all lanes are emitted
+SCRATCH = "@scratch@"
+
+
+@dataclass(eq=False)
+class Slots:
+    """operands and results: kernel argument and result numbers in slot order; they grow while emitting.
+
+    aliases: results written in place of an argument.
+    """
+
+    kernel: Kernel
+    operands: list[int] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.single: dict[Buffer, int] = {}
+        self.result_slot: dict[Buffer, int] = {}
+        pairs = self.kernel.aliases.items()
+        self.aliases: Mapping[Buffer, Buffer] = {
+            self.kernel.results[r]: self.kernel.args[a] for r, a in pairs
+        }
+
+    def can_pack(self, members: Sequence[Sequence[Buffer]]) -> bool:
+        """Whether the lanes' results and scratch stand at even strides (operands always can)."""
+        if len(members) == 1:
+            return True
+        placed = [
+            [b for b in buffers if b.space is Space.RESULT and b in self.result_slot] for buffers in members
+        ]
+        if any(placed):
+            return False
+        return all(
+            _is_even([m[k].offset for m in members])
+            for k, b in enumerate(members[0])
+            if b.space is Space.SCRATCH
+        )
+
+    def pointer(self, members: Sequence[Buffer], name: str) -> str:
+        """The line that loads the pointer of one buffer of a lane, given that buffer of every lane."""
+        first = members[0]
+        match first.space:
+            case Space.ARENA:
+                return f"{name} = arena + {first.offset}"
+            case Space.SCRATCH:
+                stride = members[1].offset - first.offset if len(members) > 1 else 0
+                return f"{name} = load_s64(bufs, {SCRATCH}, 0) + {first.offset}{_times(stride)}"
+            case Space.ARG:
+                slot = self._operand_slots(members)
+                return f"{name} = load_s64(bufs, {slot}{_times(len(members) > 1)}, 0)"
+            case Space.RESULT:
+                slot = self._result_slots(members)
+                return f"{name} = load_s64(bufs, {RESULTS} + {slot}{_times(len(members) > 1)}, 0)"
+
+    def _operand_slots(self, members: Sequence[Buffer]) -> int:
+        if len(members) == 1:
+            return self._one_operand(members[0])
+        first = len(self.operands)
+        self.operands += [b.number for b in members]
+        return first
+
+    def _one_operand(self, b: Buffer) -> int:
+        if b not in self.single:
+            self.single[b] = len(self.operands)
+            self.operands.append(b.number)
+        return self.single[b]
+
+    def _result_slots(self, members: Sequence[Buffer]) -> int:
+        for b in members:
+            if b not in self.result_slot:
+                self.result_slot[b] = len(self.results)
+                self.results.append(b.number)
+        return self.result_slot[members[0]]
+
+    def resolve(self, line: str) -> str:
+        """Put in the numbers that were not known when the line was written."""
+        line = line.replace(SCRATCH, str(len(self.operands) + len(self.results)))
+        return re.sub(rf"{RESULTS} \+ (\d+)", lambda m: str(len(self.operands) + int(m[1])), line)
+
+
+def _is_even(numbers: Sequence[int]) -> bool:
+    return len({b - a for a, b in zip(numbers, numbers[1:], strict=False)}) <= 1
+
+
+def _times(stride: int) -> str:
+    """The lane's share of a slot number or an offset."""
+    match int(stride):
+        case 0:
+            return ""
+        case 1:
+            return " + lane"
+        case k:
+            return f" + lane * {k}"

@@ -1,0 +1,60 @@
+"""Let a kernel write a result in the memory of an argument that the caller gave away.
+
+    p_new = p - lr * m, p donated   ->   one buffer: each element is loaded, then stored, at one index
+
+Only when every load of the argument is in the loop nest that stores the result, at the same offsets and
+before the store: then no element is read after it was overwritten, whatever other programs do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from jstitch.codegen.kernel_ir import Buffer, Instr, Kernel, Load, Nest, Store
+from jstitch.ir.graph import Value
+from jstitch.passes.plan import FusionPattern
+
+
+def alias_donated(kernel: Kernel, pattern: FusionPattern, donated: Mapping[Value, Value]) -> Kernel:
+    """The kernel with `aliases` for those donated inputs whose output it computes safely in place."""
+    aliases: dict[int, int] = {}
+    for number, value in enumerate(pattern.inputs):
+        output = donated.get(value)
+        if output in pattern.outputs and output is not None and output.type == value.type:
+            result = pattern.outputs.index(output)
+            if _is_safe(kernel, kernel.args[number], kernel.results[result]):
+                aliases[result] = number
+    return replace(kernel, aliases=aliases)
+
+
+def _is_safe(kernel: Kernel, arg: Buffer, result: Buffer) -> bool:
+    touching = [nest for nest in _nests(kernel) if _touches(nest, arg) or _touches(nest, result)]
+    if len(touching) != 1:
+        return False
+    stored: set[object] = set()
+    loaded: set[object] = set()
+    for instr in (*touching[0].body, *touching[0].after):
+        match instr:
+            case Load(_, buffer, offset, _) if buffer is arg:
+                if offset in stored:
+                    return False
+                loaded.add(offset)
+            case Load(_, buffer, _, _) if buffer is result:
+                return False
+            case Store(buffer, offset, _, _) if buffer is result:
+                stored.add(offset)
+    return loaded == stored
+
+
+def _nests(kernel: Kernel) -> list[Nest]:
+    return [
+        nest for phase in kernel.phases for lane in phase.lanes for stage in lane.stages for nest in stage.nests
+    ]
+
+
+def _touches(nest: Nest, buffer: Buffer) -> bool:
+    def uses(instr: Instr) -> bool:
+        return isinstance(instr, Load | Store) and instr.buffer is buffer
+
+    return any(uses(i) for i in (*nest.body, *nest.after))

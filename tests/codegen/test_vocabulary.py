@@ -1,0 +1,119 @@
+"""The op table's kernel expressions against the op table's NumPy references, op by op and dtype by dtype."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_loop import NUMPY, compile_loop
+
+from jstitch.codegen.cpu import math
+from jstitch.ir.graph import Op, Value
+from jstitch.ir.ops import OPS, OpDef
+from jstitch.ir.types import DType, TensorType
+
+SIZE = 400
+NAMES = {DType.of(dtype): name for name, dtype in NUMPY.items()}
+TOLERANCE = {DType.F32: 4e-6, DType.F64: 1e-12, DType.F16: 2e-3, DType.BF16: 2e-2, DType.F8E4M3FN: 0.2, DType.F8E5M2: 0.3}
+ATTRS: dict[str, list[dict[str, Any]]] = {
+    "stablehlo.compare": [
+        {"comparison_direction": direction, "compare_type": "NOTYPE"}
+        for direction in ("EQ", "NE", "LT", "LE", "GT", "GE")
+    ],
+    "stablehlo.reduce_precision": [{"exponent_bits": 8, "mantissa_bits": 7}],
+}
+DTYPES = (DType.BOOL, DType.S8, DType.S32, DType.S64, DType.U8, DType.U32, DType.F16, DType.BF16, DType.F32, DType.F64)
+ARITY = {"stablehlo.select": 3, "stablehlo.clamp": 3}
+
+
+def make_op(name: str, operands: list[DType], result: DType, attrs: dict[str, Any]) -> Op:
+    """An op over vectors of SIZE elements."""
+    values = tuple(Value(TensorType((SIZE,), dtype)) for dtype in operands)
+    return Op(name, values, (Value(TensorType((SIZE,), result)),), attrs)
+
+
+def scalar_text(definition: OpDef, dtype: DType) -> list[tuple[Op, str]]:
+    """(op, kernel expression) for every attribute choice the table has an expression for."""
+    assert definition.scalar is not None
+    found = []
+    for attrs in ATTRS.get(definition.name, [{}]):
+        for op in candidates(definition.name, dtype, attrs):
+            text = definition.scalar(op)
+            if text is not None:
+                found.append((op, text))
+    return found
+
+
+def candidates(name: str, dtype: DType, attrs: dict[str, Any]) -> list[Op]:
+    match name:
+        case "stablehlo.convert" | "stablehlo.bitcast_convert":
+            return [make_op(name, [dtype], target, attrs) for target in DTYPES]
+        case "stablehlo.select":
+            return [make_op(name, [DType.BOOL, dtype, dtype], dtype, attrs)]
+        case "stablehlo.compare" | "stablehlo.is_finite":
+            return [make_op(name, [dtype] * (2 if name.endswith("compare") else 1), DType.BOOL, attrs)]
+    unary = make_op(name, [dtype], dtype, attrs)
+    text = OPS[name].scalar(unary) if OPS[name].scalar else None  # type: ignore[misc]
+    arity = 1 + max((int(n) for n in re.findall(r"\{(\d)\}", text or "")), default=0)
+    return [make_op(name, [dtype] * arity, dtype, attrs)]
+
+
+def inputs(definition: OpDef, op: Op) -> list[np.ndarray]:
+    random = np.random.default_rng(5)
+    arrays = []
+    for value in op.operands:
+        dtype = value.tensor.dtype
+        if dtype is DType.BOOL:
+            arrays.append(random.integers(0, 2, SIZE).astype(bool))
+        elif dtype.is_integer:
+            info = np.iinfo(dtype.numpy)
+            low, high = max(info.min, -100), min(info.max, 100)
+            arrays.append(random.integers(low, high, SIZE, endpoint=True).astype(dtype.numpy))
+        else:
+            arrays.append(random.uniform(*definition.domain, SIZE).astype(dtype.numpy))
+    return arrays
+
+
+TABLE = [
+    (name, dtype)
+    for name, definition in sorted(OPS.items())
+    if definition.scalar is not None
+    for dtype in DTYPES
+    if scalar_text(definition, dtype)
+]
+
+
+def test_the_table_is_not_empty() -> None:
+    assert len({name for name, _ in TABLE}) > 50
+
+
+def test_every_function_the_table_names_exists() -> None:
+    texts = [text for name, dtype in TABLE for _, text in scalar_text(OPS[name], dtype)]
+    texts += [d.reassociated for d in OPS.values() if d.reassociated]
+    used = {function for text in texts for function in re.findall(r"([A-Za-z_]\w*)\(", text)}
+    assert used - set(vars(math)) == set()
+
+
+@pytest.mark.parametrize(("name", "dtype"), TABLE, ids=[f"{n.split('.')[1]}-{NAMES[d]}" for n, d in TABLE])
+def test_expression_is_the_reference(name: str, dtype: DType) -> None:
+    definition = OPS[name]
+    for op, text in scalar_text(definition, dtype):
+        arrays = inputs(definition, op)
+        assert definition.reference is not None
+        with np.errstate(all="ignore"):
+            (expected,) = definition.reference(op, *arrays)
+            operands = tuple(NAMES[v.tensor.dtype] for v in op.operands)
+            got = compile_loop(text, operands, NAMES[op.result.tensor.dtype])(*arrays)
+            compare(got, np.asarray(expected), op)
+
+
+def compare(got: np.ndarray, expected: np.ndarray, op: Op) -> None:
+    dtype = op.result.tensor.dtype
+    if not dtype.is_float:
+        np.testing.assert_array_equal(got, expected)
+        return
+    tolerance = max(TOLERANCE[v.tensor.dtype] for v in (*op.operands, op.result) if v.tensor.dtype in TOLERANCE)
+    wide = [a.astype(np.float64) for a in (got, expected)]
+    np.testing.assert_allclose(*wide, rtol=tolerance, atol=tolerance)

@@ -1,0 +1,77 @@
+"""The demo, tiny: five steps agree; a training that goes wrong is noticed; the command line."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import jax
+import pytest
+
+pytest.importorskip("optax")
+
+from click.testing import CliRunner
+from rich.console import Console
+
+from jstitch.__main__ import main
+from jstitch.api import jit
+from jstitch.demo.corpus import Corpus, load_corpus
+from jstitch.demo.model import ModelConfig
+from jstitch.demo.report import largest_difference, show, sparkline
+from jstitch.demo.training import Side, TrainingConfig, prepare, train
+
+TINY = ModelConfig(vocabulary=300, length=8, width=16, heads=2, layers=1)
+STEPS = 5
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    return load_corpus(TINY.vocabulary, 20_000)
+
+
+@pytest.fixture(scope="module")
+def reference(corpus: Corpus) -> Side:
+    side = prepare("jax.jit", jax.jit, TrainingConfig(TINY, STEPS, batch=2))
+    train((side,), TrainingConfig(TINY, STEPS, batch=2), corpus, lambda: None)
+    return side
+
+
+def test_five_steps_agree_with_jax_jit(corpus: Corpus, reference: Side) -> None:
+    config = TrainingConfig(TINY, STEPS, batch=2)
+    stitched = prepare("jstitch.jit", jit, config)
+    train((stitched,), config, corpus, lambda: None)
+    assert len(stitched.losses) == STEPS
+    assert largest_difference(stitched.losses, reference.losses) < 1e-4
+    text = StringIO()
+    assert show(Console(file=text, width=120), reference, stitched, ())
+    assert "agree" in text.getvalue()
+
+
+def test_another_learning_rate_disagrees(corpus: Corpus, reference: Side) -> None:
+    config = TrainingConfig(TINY, STEPS, batch=2, learning_rate=1.0)
+    other = prepare("wrong", jax.jit, config)
+    train((other,), config, corpus, lambda: None)
+    text = StringIO()
+    assert not show(Console(file=text, width=120), reference, other, ())
+    assert "DISAGREE" in text.getvalue()
+
+
+def test_largest_difference_notices_nan() -> None:
+    assert largest_difference([1.0, 2.0], [1.0, 4.0]) == 0.5
+    assert largest_difference([float("nan")], [1.0]) == float("inf")
+
+
+def test_sparkline() -> None:
+    assert sparkline([0, 7, 3.5]) in ("▁█▄", "▁█▅")
+    assert sparkline([1.0] * 3) == "▁▁▁"
+    assert len(sparkline(list(range(1000)))) == 50
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
+def test_help(arguments: list[str]) -> None:
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0
+    assert "demo" in result.output
+
+
+def test_bad_number_of_steps() -> None:
+    assert CliRunner().invoke(main, ["demo", "--steps", "0"]).exit_code == 2

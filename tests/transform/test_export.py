@@ -1,0 +1,71 @@
+"""`jax.export` round trip: forward and gradient, saved here, loaded and run in a new process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export, lax
+from transform_support import PIPELINE_READY, assert_stitched, jit, stitch
+
+import jstitch
+
+X = np.random.default_rng(0).standard_normal((6, 32)).astype(np.float32)
+W = np.random.default_rng(1).standard_normal(32).astype(np.float32)
+
+LOAD = """
+import sys
+import jax, jstitch
+import numpy as np
+folder = sys.argv[1]
+x, w = np.load(f"{folder}/x.npy"), np.load(f"{folder}/w.npy")
+program = jax.export.deserialize(open(f"{folder}/forward.bin", "rb").read())
+backward = jax.export.deserialize(open(f"{folder}/backward.bin", "rb").read())
+np.save(f"{folder}/y.npy", program.call(x, w))
+dx, dw = backward.call(x, w)
+np.savez(f"{folder}/grad.npz", dx=dx, dw=dw)
+"""
+
+
+def norm(x: Any, w: Any) -> Any:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred * lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * w
+
+
+def _gradient(f: Any) -> Any:
+    return jax.jit(jax.grad(lambda x, w: jnp.sum(f(x, w) * jnp.cos(x)), (0, 1)))
+
+
+def test_round_trip_in_a_new_process(tmp_path: Path) -> None:
+    since = jstitch.record_count()
+    programs = {"forward": jit(norm), "backward": _gradient(stitch(norm))}
+    for name, program in programs.items():
+        exported = export.export(program, disabled_checks=jstitch.export_checks())(X, W)
+        assert ("@jstitch" in exported.mlir_module()) == PIPELINE_READY
+        (tmp_path / f"{name}.bin").write_bytes(exported.serialize())
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "w.npy", W)
+    # An own, empty kernel cache: the programs must carry all they need.
+    settings = {**os.environ, "JSTITCH_CACHE_DIR": str(tmp_path / "cache")}
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", LOAD, tmp_path], check=True, cwd=root, env=settings, timeout=120)
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), jax.jit(norm)(X, W), rtol=2e-5, atol=2e-6)
+    with np.load(tmp_path / "grad.npz") as found:
+        for got, want in zip((found["dx"], found["dw"]), _gradient(norm)(X, W), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    assert_stitched(since, backward=True)
+
+
+def test_vjp_of_an_exported_program() -> None:
+    f = stitch(norm)
+    exported = export.export(jax.jit(f), disabled_checks=jstitch.export_checks())(X, W)
+    restored = export.deserialize(exported.serialize(vjp_order=1))
+    found = _gradient(restored.call)(X, W)
+    for got, want in zip(found, _gradient(norm)(X, W), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)

@@ -23,7 +23,7 @@ def require_equal(found: Any, expected: Any, tolerance: float, who: str) -> floa
     worst = 0.0
     for number, (a, b) in enumerate(pairs):
         difference, allowed = _difference(np.asarray(a), np.asarray(b), tolerance, f"{who}, output {number}")
-        if difference > allowed:
+        if not difference <= allowed:  # NaN must fail too
             raise WrongResultError(
                 f"{who}, output {number}: expected a relative difference <= {allowed:.1e},"
                 f" found {difference:.1e}."

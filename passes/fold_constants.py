@@ -64,4 +64,11 @@ def _dense(op: Op, makers: list[Op | None]) -> Op | None:
     if max(sizes) > MAX_ELEMENTS:
         return None
     (value,) = run_op(op, [m.attrs["value"] for m in makers if m is not None])
-    return constant(np.ascontiguousarray(value).reshape(op.result.shape))
+    array = np.ascontiguousarray(value).reshape(op.result.shape)
+    return splat(op.result.tensor, array.flat[0]) if _is_uniform(array) else constant(array)
+
+
+def _is_uniform(array: np.ndarray) -> bool:
+    """Whether all elements have the same bits (-0 is not 0, and a NaN is itself)."""
+    raw = array.reshape(-1).view(np.uint8).reshape(array.size, -1)
+    return array.size > 0 and bool((raw == raw[0]).all())

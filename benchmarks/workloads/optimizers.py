@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
@@ -43,13 +44,16 @@ def parameters(width: int, vocabulary: int, seed: int, scale: float = 1.0) -> Tr
     return {name: normal(shape, seed + i, scale) for i, (name, shape) in enumerate(shapes.items())}
 
 
-def warmed_up(state: Any, like: Tree) -> Any:
-    """An optimiser state as after some steps: a zero second moment would make the update a sign."""
+def warmed_up(transform: optax.GradientTransformation, params: Tree) -> Any:
+    """An optimiser state as after some steps: with a zero second moment the update would be a sign."""
 
-    def fill(leaf: Array) -> Array:
-        return leaf + 3 if leaf.ndim == 0 else jnp.abs(normal(leaf.shape, leaf.size, 0.01)) + 1e-3
+    def fill(leaf: jax.ShapeDtypeStruct) -> Array:
+        if not leaf.shape:
+            return jnp.asarray(3, leaf.dtype)
+        values = np.random.default_rng(leaf.size).standard_normal(leaf.shape, np.float32)
+        return jnp.asarray(np.abs(values) * np.float32(0.01) + np.float32(1e-3))
 
-    return jax.tree.map(fill, state)
+    return jax.tree.map(fill, jax.eval_shape(transform.init, params))
 
 
 def optimizer(make: Callable[[], optax.GradientTransformation], width: int, vocabulary: int) -> Problem:
@@ -63,7 +67,7 @@ def optimizer(make: Callable[[], optax.GradientTransformation], width: int, voca
         return (*output, args[2])
 
     params = parameters(width, vocabulary, 0)
-    state = warmed_up(transform.init(params), params)
+    state = warmed_up(transform, params)
     gradients = parameters(width, vocabulary, 1000, 0.01)
     return Problem(step, (params, state, gradients), donate=(0, 1), carry=carry)
 

@@ -65,7 +65,7 @@ def training_step(batch: int, length: int, width: int, heads: int) -> Problem:
         return optax.apply_updates(weights, updates), state, value
 
     weights, shape = initial_weights(width), (batch, length, width)
-    state = warmed_up(adamw.init(weights), weights)
+    state = warmed_up(adamw, weights)
     args = (weights, state, normal(shape, 50), normal(shape, 51), jnp.array([0, 42], jnp.uint32))
     return Problem(step, args, donate=(0, 1), carry=lambda args, output: (*output[:2], *args[2:]))
 

@@ -52,7 +52,7 @@ def training_step(batch: int, pixels: int, width: int) -> Problem:
 
     weights = initial_weights(pixels, width)
     images = jax.nn.sigmoid(normal((batch, pixels), 7))
-    args = (weights, warmed_up(adam.init(weights), weights), images, jnp.array([0, 42], jnp.uint32))
+    args = (weights, warmed_up(adam, weights), images, jnp.array([0, 42], jnp.uint32))
     return Problem(step, args, donate=(0, 1), carry=lambda args, output: (*output[:2], *args[2:]))
 
 

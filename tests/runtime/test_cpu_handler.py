@@ -19,7 +19,6 @@ from jstitch.codegen.kernel_source import KernelSource, PhaseSource
 from jstitch.runtime import cpu_handler, process_block, set_num_threads
 
 
-
 @pytest.fixture(params=[1, 4], ids=["one thread", "threads"])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     """Run with this many threads at most, and every phase large enough to be parallel."""
@@ -102,9 +101,9 @@ def f(bufs, arena, program):
 @pytest.mark.usefixtures("threads")
 def test_scan_of_1000_steps() -> None:
     source = add_constant(4096, 1.0)
-    final, _ = jax.jit(
-        lambda x: jax.lax.scan(lambda c, _: (run_add(source, c), None), x, None, length=1000)
-    )(jnp.zeros(4096, jnp.float32))
+    final, _ = jax.jit(lambda x: jax.lax.scan(lambda c, _: (run_add(source, c), None), x, None, length=1000))(
+        jnp.zeros(4096, jnp.float32)
+    )
     np.testing.assert_array_equal(final, np.full(4096, 1000, np.float32))
 
 
@@ -161,6 +160,28 @@ def test_four_python_threads() -> None:
     for worker in workers:
         worker.join()
     assert wrong == []
+
+
+def test_several_threads_take_part() -> None:
+    programs = 64
+    text = f"""
+def f(bufs, arena, program):
+    x = load_s64(bufs, 0, 0)
+    slow = convert_f32(0.0)
+    for i in range(200000):
+        slow = exp(load_f32(x, i % 64, 1) - slow)
+    store_f32(arena, 0, slow, 3)
+    store_s64(load_s64(bufs, 1, 0), program, arena, 2)
+"""
+    source = KernelSource("who", text, 1, 1, 0, 64, (PhaseSource("f", programs, 1 << 30),))
+    out = jax.ShapeDtypeStruct((programs,), jnp.int64)
+    with jax.enable_x64(True):
+        run = jax.jit(lambda x: call(source, out, x))
+        x = random(64)
+        arenas = [np.unique(np.asarray(run(x))) for _ in range(3)]  # an arena belongs to one task
+    limit = process_block.available_threads()
+    assert max(len(a) for a in arenas) >= min(2, limit)
+    assert all(len(a) <= limit and (a % 64 == 0).all() for a in arenas)
 
 
 def test_every_device_of_the_host() -> None:

@@ -70,5 +70,7 @@ def _dense(op: Op, makers: list[Op | None]) -> Op | None:
 
 def _is_uniform(array: np.ndarray) -> bool:
     """Whether all elements have the same bits (-0 is not 0, and a NaN is itself)."""
+    if not array.size:
+        return False
     raw = array.reshape(-1).view(np.uint8).reshape(array.size, -1)
-    return array.size > 0 and bool((raw == raw[0]).all())
+    return bool((raw == raw[0]).all())

@@ -14,7 +14,7 @@ pattern of supported ops has groups and levels; whether they pay is for the cost
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Op, Value
@@ -255,16 +255,19 @@ def _combine_group(
     return Group(1, set(), max(v.tensor.size for v in combine.operands))
 
 
+def _recompute_cost(op: Op, known: Mapping[Value, float]) -> float:
+    """Cycles per element to compute the op again; inf behind a reduction. A load costs 1."""
+    definition = lookup(op.name)
+    if definition.op_class is OpClass.REDUCTION or op.name == PARTIAL:
+        return math.inf
+    own = definition.cpi if definition.op_class.is_elementwise else 0.0
+    return own + sum(known.get(v, 1.0) for v in dict.fromkeys(op.operands))
+
+
 def _recompute_costs(ops: Sequence[Op]) -> dict[Value, float]:
-    """Cycles per element to compute each value again from the pattern's inputs; inf behind a reduction."""
     cost: dict[Value, float] = {}
     for op in ops:
-        definition = lookup(op.name)
-        if definition.op_class is OpClass.REDUCTION or op.name == PARTIAL:
-            total = math.inf
-        else:
-            total = definition.cpi + sum(cost.get(v, 1.0) for v in dict.fromkeys(op.operands))
-        cost.update(dict.fromkeys(op.results, total))
+        cost.update(dict.fromkeys(op.results, _recompute_cost(op, cost)))
     return cost
 
 
@@ -295,16 +298,28 @@ def _assign_levels(grouping: Grouping, outputs: set[Value]) -> Grouping:
         level[op] = max(
             (edge_level(op, v, a) for v, a in zip(op.operands, found, strict=True) if v in maker), default=0
         )
-    for op in grouping.ops:
-        if is_free(op):
-            continue
-        for v, a in zip(op.operands, _accesses(op, group_of[op].rows), strict=True):
-            source = maker.get(v)
-            if source is None or is_free(source) or v in spilled:
-                continue
-            if a is Access.ROW and group_of[source] is group_of[op] and level[source] < level[op] and not is_cheap(v):
-                spilled.add(v)
+    _spill_between_levels(grouping)
     return grouping
+
+
+def _spill_between_levels(grouping: Grouping) -> None:
+    """Row-to-row edges that cross levels: what is dear to compute again, even from spills, is spilled too."""
+    level, group_of, spilled = grouping.level_of, grouping.group_of, grouping.spilled
+    cost: dict[Value, float] = {}
+    maker: dict[Value, Op] = {}
+    for op in grouping.ops:
+        accesses = () if is_free(op) else _accesses(op, group_of[op].rows)
+        for v, access in zip(op.operands, accesses, strict=False):
+            source = maker.get(v)
+            if source is None or is_free(source) or access is not Access.ROW:
+                continue
+            crosses = group_of[source] is group_of[op] and level[source] < level[op]
+            if crosses and cost[v] >= (math.inf if v.tensor.size == 1 else RECOMPUTE):
+                spilled.add(v)
+                cost[v] = 1.0
+        for v in op.results:
+            maker[v] = op
+            cost[v] = 1.0 if v in spilled else _recompute_cost(op, cost)
 
 
 def _accesses(op: Op, rows: int) -> tuple[Access, ...]:

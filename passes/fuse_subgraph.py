@@ -147,7 +147,9 @@ class Growth:
         kept = self._alive.difference(followed.refused)
         if not kept:
             rule = followed.refused[min(self._alive)] if self._alive else "the root refuses them all"
-            return "schedule", f"none of {len(self._alive)} schedules passes: {rule}"
+            fewest = min((self._blocks[i] for i in self._alive), default=0)
+            count = f"none of {len(self._alive)} schedules of {fewest} blocks or more passes"
+            return "schedule", f"{count}: {rule}"
         elements = max(self._elements, _work(op))
         needed = self._needed(elements)
         enough = frozenset(i for i in kept if self._blocks[i] >= needed)

@@ -324,7 +324,8 @@ class _NestWriter:
         for d in dims:
             name = f"i{d}"
             lo, hi = self.ranges.get(name, (0, self.shape[d]))
-            self.loops.append(Loop(Var(name, hi - lo), 0, hi - lo))
+            if hi - lo > 1:
+                self.loops.append(Loop(Var(name, hi - lo), 0, hi - lo))
             found[d] = add(var(Var(name, hi - lo)), const(lo))
         return found
 

@@ -23,6 +23,7 @@ from jstitch.passes.dce import dce
 from jstitch.passes.fold_constants import fold_constants
 from jstitch.passes.rewrite import is_control
 from jstitch.passes.rewrite_one_hot_scatter import rewrite_one_hot_scatter
+from jstitch.passes.unroll_loops import unroll_loops
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class StopPipeline(Exception):
 # copied (cse would merge them again)
 PIPELINE: tuple[Pass, ...] = (
     Pass("canonicalize", canonicalize),
+    Pass("unroll_loops", unroll_loops),
     Pass("fold_constants", fold_constants),
     Pass("rewrite_one_hot_scatter", rewrite_one_hot_scatter),
     Pass("canonicalize_again", canonicalize),

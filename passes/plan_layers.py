@@ -49,6 +49,8 @@ def partition_reason(op: Op, fuse_batch_dot: bool = False) -> str | None:
         return None
     if kind not in _KERNEL_CLASSES:
         return f"{op.name} is {kind.value}: left to XLA"
+    if kind is OpClass.CONSTANT and not is_free(op):
+        return f"a constant of {op.result.tensor.size} elements is an input"
     return _type_reason(op) or _table_reason(op, kind)
 
 
@@ -129,6 +131,9 @@ class _Planner:
             return
         self.grown.append(growth)
         self.owner.update(dict.fromkeys(growth.members, growth))
+        left = [root for root in roots if root not in growth.members]
+        if left:
+            self._take(left, roof_span)
 
     def _grow(self, roots: Sequence[Op], roof_span: int) -> Growth | None:
         """The largest emitable pattern: what the hook refuses is cut at the op that made it refuse."""

@@ -223,7 +223,7 @@ def _reusable(
     dominators: Mapping[Node, frozenset[Node]],
     stages: Stages[Node],
 ) -> _Slot[Node] | None:
-    """The smallest slot whose owner `node` dominates and does not still read."""
+    """The smallest slot whose owner `node` dominates and does not still read; in place before others."""
     free = [
         slot
         for slot in slots
@@ -231,7 +231,8 @@ def _reusable(
         and node in dominators[slot.owner]
         and (slot.owner not in reads[node].all or _overwrites(slot.owner, node, reads[node], stages))
     ]
-    return min(free, key=lambda slot: (slot.nbytes, slot.offset), default=None)
+    direct = reads[node].direct
+    return min(free, key=lambda slot: (slot.nbytes, slot.owner not in direct, slot.offset), default=None)
 
 
 def _overwrites(operand: Node, node: Node, reads: _Reads[Node], stages: Stages[Node]) -> bool:

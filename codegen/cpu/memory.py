@@ -20,6 +20,7 @@ from jstitch.codegen.cpu.declare import declare, plain
 from jstitch.codegen.cpu.expression import Value
 from jstitch.codegen.cpu.scopes import SCOPES, tag
 
+
 def _scope_of(name: str, scope: Any) -> int:
     if not isinstance(scope, types.IntegerLiteral):
         raise TypingError(f"{name}: expected a literal buffer number, found {scope}.")

@@ -64,13 +64,18 @@ def _capsule(address: int) -> Any:
     return jax.ffi.pycapsule(ctypes.c_void_p(address))  # type: ignore[no-untyped-call]
 
 
-def _handler_object(store: KernelCache) -> bytes:
-    """The machine code of native_handler.py, compiled once per version and processor."""
+def handler_key() -> str:
+    """The key of the machine code of native_handler.py: its sources, versions, processor."""
     folder = Path(__file__).parent
     digest = hashlib.sha256(f"{toolchain()} {host_processor()}".encode())
     for name in _SOURCES:
         digest.update((folder / name).read_bytes())
-    key = digest.hexdigest()
+    return digest.hexdigest()
+
+
+def _handler_object(store: KernelCache) -> bytes:
+    """The machine code of native_handler.py, compiled once per version and processor."""
+    key = handler_key()
     found = store.get(key)
     if found is None:
         found = _compile_handler()

@@ -1,14 +1,15 @@
 """Compile one loop around a vocabulary expression and run it on NumPy arrays.
 
-    loop = compile_loop("maximum({0}, {1})", ("f32", "f32"), "f32")
-    loop(a, b)          # array of the result's storage dtype
-    loop.assembly       # text
+loop = compile_loop("maximum({0}, {1})", ("f32", "f32"), "f32")
+loop(a, b)          # array of the result's storage dtype
+loop.assembly       # text
 """
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,3 +95,21 @@ def compile_loops(results: tuple[tuple[str, str], ...], operands: tuple[str, ...
         value = expression.format(*(f"x{j}" for j in range(count)))
         lines += [f"        store_{dtype}(p{k}, i, {value}, {k})"]
     return Loop(compile_source("\n".join(lines)), tuple(dtype for _, dtype in results))
+
+
+def run_separate_loops(jobs: Sequence[tuple[str, Sequence[np.ndarray], str]]) -> list[np.ndarray]:
+    """Results of many (expression, inputs, result dtype), all of one size, compiled as one function of many loops."""
+    names = {dtype: name for name, dtype in NUMPY.items()}
+    arrays: list[np.ndarray] = []
+    outs: list[np.ndarray] = []
+    lines = ["def kernel(bufs, n):"]
+    for expression, inputs, result in jobs:
+        first = len(arrays)
+        outs.append(np.zeros(inputs[0].shape, NUMPY[result]))
+        arrays += [*map(np.ascontiguousarray, inputs), outs[-1]]
+        lines += [f"    p{k} = load_s64(bufs, {k}, {POINTERS})" for k in range(first, len(arrays))]
+        values = [f"load_{names[a.dtype]}(p{first + k}, i, {k})" for k, a in enumerate(inputs)]
+        store = f"store_{result}(p{len(arrays) - 1}, i, {expression.format(*values)}, {len(inputs)})"
+        lines += ["    for i in range(n):", f"        {store}"]
+    run(compile_source("\n".join(lines)), outs[0].size, *arrays)
+    return outs

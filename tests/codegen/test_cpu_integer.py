@@ -132,7 +132,15 @@ def test_conversions_are_xlas(source: str) -> None:
 
 @pytest.mark.parametrize(
     ("source", "target"),
-    [("f32", "u32"), ("f32", "s32"), ("u32", "f32"), ("f64", "u64"), ("s64", "f64"), ("s8", "u8"), ("u16", "s16")],
+    [
+        ("f32", "u32"),
+        ("f32", "s32"),
+        ("u32", "f32"),
+        ("f64", "u64"),
+        ("s64", "f64"),
+        ("s8", "u8"),
+        ("u16", "s16"),
+    ],
 )
 def test_bitcast(source: str, target: str) -> None:
     raw = np.random.default_rng(2).integers(0, 256, 800, np.uint8)

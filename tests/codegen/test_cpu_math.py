@@ -47,7 +47,9 @@ CASES = {
     "floor": Case(lax.floor, np.floor, -5, 5, 0, 0),
     "ceil": Case(lax.ceil, np.ceil, -5, 5, 0, 0),
     "round_half_even": Case(lambda x: lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN), np.rint, -5, 5, 0, 0),
-    "round_half_away": Case(lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO), round_half_away, -5, 5, 0, 0),
+    "round_half_away": Case(
+        lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO), round_half_away, -5, 5, 0, 0
+    ),
     "sqrt": Case(lax.sqrt, np.sqrt, 0, 100, 0.51, 0.51),
     "rsqrt": Case(lax.rsqrt, lambda x: 1 / np.sqrt(x), 0, 100, 1.5, 1.5),
     "cbrt": Case(lax.cbrt, np.cbrt, -100, 100, 0.51, 1),

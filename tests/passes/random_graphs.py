@@ -44,12 +44,12 @@ class Limits:
     specials: bool = True
 
 
-def random_graphs(limits: Limits = Limits()) -> st.SearchStrategy[Graph]:  # noqa: B008
+def random_graphs(limits: Limits = Limits()) -> st.SearchStrategy[Graph]:
     """Verified graphs with one to three inputs and outputs."""
     return st.randoms(use_true_random=False).map(lambda random: make_graph(random, limits))
 
 
-def make_graph(random: Random, limits: Limits = Limits()) -> Graph:  # noqa: B008
+def make_graph(random: Random, limits: Limits = Limits()) -> Graph:
     """One random graph."""
     maker = _Maker(random, limits)
     inputs = tuple(Value(maker.random_type()) for _ in range(random.randint(1, 3)))
@@ -222,13 +222,19 @@ def _broadcast(maker: _Maker, x: Value) -> None:
 
 def _slice(maker: _Maker, x: Value) -> None:
     bounds = [sorted((maker.random.randint(0, n), maker.random.randint(0, n))) for n in x.shape]
-    bounds = [[0, n] if a == b or maker.random.random() < 0.4 else [a, b] for (a, b), n in zip(bounds, x.shape, strict=True)]
+    bounds = [
+        [0, n] if a == b or maker.random.random() < 0.4 else [a, b]
+        for (a, b), n in zip(bounds, x.shape, strict=True)
+    ]
     strides = [maker.random.choice((1, 1, 2)) for _ in x.shape]
     maker.emit(build.slice_(x, [a for a, _ in bounds], [b for _, b in bounds], strides))
 
 
 def _pad(maker: _Maker, x: Value) -> None:
-    edges = [(maker.random.randint(-1, 2), maker.random.randint(-1, 2), maker.random.choice((0, 0, 1))) for _ in x.shape]
+    edges = [
+        (maker.random.randint(-1, 2), maker.random.randint(-1, 2), maker.random.choice((0, 0, 1)))
+        for _ in x.shape
+    ]
     low, high, interior = ([e[k] for e in edges] for k in range(3))
     sizes = [a + n + b + max(n - 1, 0) * k for n, a, b, k in zip(x.shape, low, high, interior, strict=True)]
     if all(n >= 0 for n in sizes) and math.prod(sizes) <= 4 * maker.limits.elements:

@@ -51,7 +51,14 @@ def test_the_pipeline_keeps_the_results(graph: Graph, seed: int) -> None:
 
 def test_random_graphs_reach_every_class() -> None:
     graphs = [make_graph(Random(seed)) for seed in range(200)]
-    assert set.union(*map(classes, graphs)) == {"LIGHT", "EXPENSIVE", "REDUCTION", "SHAPE", "INDEX", "CONSTANT"}
+    assert set.union(*map(classes, graphs)) == {
+        "LIGHT",
+        "EXPENSIVE",
+        "REDUCTION",
+        "SHAPE",
+        "INDEX",
+        "CONSTANT",
+    }
     ranks = {v.tensor.rank for g in graphs for v in g.inputs}
     assert {0, 1, 2, 3, 6} <= ranks
     assert any(v.tensor.size == 0 for g in graphs for v in g.inputs)
@@ -120,7 +127,9 @@ def test_fold_computes_splats_of_any_size_and_bounds_dense_ones() -> None:
 def test_cse_merges_equal_ops_and_keeps_opaque_ones() -> None:
     x = Value(TensorType((3,), F32))
     pair = [build.elementwise("stablehlo.exponential", x) for _ in range(2)]
-    opaque = [Op("stablehlo.custom_call", (x,), (Value(x.type),), {"call_target_name": "f"}) for _ in range(2)]
+    opaque = [
+        Op("stablehlo.custom_call", (x,), (Value(x.type),), {"call_target_name": "f"}) for _ in range(2)
+    ]
     total = build.add(pair[0].result, pair[1].result)
     graph = cse(Graph((x,), (*pair, *opaque, total), total.results))
     assert Counter(names(graph)) == {"exponential": 1, "custom_call": 2, "add": 1}

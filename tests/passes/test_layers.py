@@ -26,8 +26,7 @@ def longest_paths(graph: Graph) -> dict[Op, int]:
     flow.add_nodes_from(graph.ops)
     flow.add_edges_from((made[v], op) for op in graph.ops for v in op.uses if v in made)
     return {
-        op: max(nx.dag_longest_path_length(flow.subgraph(nx.descendants(flow, op) | {op})) for _ in range(1))
-        for op in graph.ops
+        op: nx.dag_longest_path_length(flow.subgraph(nx.descendants(flow, op) | {op})) for op in graph.ops
     }
 
 

@@ -7,6 +7,7 @@ an element when one of those is in b. No rule of the planner is used in it.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from random import Random
 
 import numpy as np
@@ -56,7 +57,9 @@ def test_reshaped_is_complete() -> None:
     for old, new in [*pairs, *((b, a) for a, b in pairs)]:
         for s in legal_schedules(old):
             spread = [block_of(old, s, i) for i in np.ndindex(old)]
-            alike = [t for t in legal_schedules(new) if [block_of(new, t, i) for i in np.ndindex(new)] == spread]
+            alike = [
+                t for t in legal_schedules(new) if [block_of(new, t, i) for i in np.ndindex(new)] == spread
+            ]
             found = reshaped(old, s, new)
             assert (found is not None) == bool(alike), (old, s, new)
             assert found is None or found in alike
@@ -84,7 +87,8 @@ def _distinct(rng: np.random.Generator, type_: TensorType) -> np.ndarray:
 
 
 def _other(x: np.ndarray, e: int) -> object:
-    return x.dtype.type(1000 + e) if x.dtype.kind == "f" else x.reshape(-1)[e] + 1
+    """A value that is nowhere else."""
+    return x.dtype.type(1000 + e)
 
 
 def check_op(op: Op, complete: bool) -> int:
@@ -94,12 +98,16 @@ def check_op(op: Op, complete: bool) -> int:
         of_result = np.array([block_of(shape, schedule, i) for i in np.ndindex(shape)])
         entries = propagate(op, schedule)
         for k, operand in enumerate(op.operands):
-            needed = np.stack([needs[k][:, of_result == b].any(axis=1) for b in range(blocks(shape, schedule))])
+            needed = np.stack(
+                [needs[k][:, of_result == b].any(axis=1) for b in range(blocks(shape, schedule))]
+            )
             entry = entries[k] if isinstance(entries, tuple) else None
             if entry is None:
                 alike = [s for s in distinct_schedules(operand.shape) if _assigns(operand.shape, s, needed)]
                 refused_one = isinstance(entries, Refusal) and len(op.operands) > 1
-                assert not (complete and alike and not refused_one), f"{op.name} {schedule}: {alike} passes"
+                assert not (complete and alike and not refused_one), (
+                    f"{op.name} {op.operands[k].shape} -> {shape} {schedule}: {alike} passes"
+                )
             else:
                 assert _assigns(operand.shape, entry, needed), f"{op.name} {schedule} -> {entry}"
                 exact += 1
@@ -115,19 +123,21 @@ def _assigns(shape: tuple[int, ...], schedule: Schedule, needed: np.ndarray) -> 
     return bool(np.all(same | ~needed.any(axis=0)[None]))
 
 
+@lru_cache(maxsize=1)
 def instances() -> list[Op]:
     """Ops of random graphs (small, f32), each once per kind and shape."""
     limits = Limits(ops=14, rank=4, elements=48, dtypes=(F32,), empty=False, exact=True, specials=False)
     ops: dict[tuple[object, ...], Op] = {}
-    for seed in range(250):
+    for seed in range(200):
         for op in make_graph(Random(seed), limits).ops:
             sizes = [v.tensor.size for v in (*op.operands, *op.results)]
-            if op.operands and 0 < min(sizes) and max(sizes) <= 64:
+            floats = all(v.tensor.dtype is F32 for v in op.operands)
+            if op.operands and floats and 0 < min(sizes) and max(sizes) <= 64:
                 ops.setdefault((op.name, *(v.shape for v in (*op.operands, *op.results))), op)
     by_name: dict[str, list[Op]] = {}
     for op in ops.values():
         by_name.setdefault(op.name, []).append(op)
-    return [op for same in by_name.values() for op in same[:12]]
+    return [op for same in by_name.values() for op in same[:8]]
 
 
 COMPLETE = ("reshape", "transpose", "reduce", "broadcast_in_dim", "negate", "add")
@@ -164,7 +174,9 @@ def test_batch_dot_and_gather_equal_the_oracle() -> None:
     assert propagate(gather, Schedule(0, 3, SchedType.ROW)) == (Schedule(0, 3, SchedType.ROW),) * 2
 
 
-@pytest.mark.parametrize("name", ["transpose", "reduce", "broadcast_in_dim", "concatenate", "slice", "reverse"])
+@pytest.mark.parametrize(
+    "name", ["transpose", "reduce", "broadcast_in_dim", "concatenate", "slice", "reverse"]
+)
 def test_the_oracle_catches_a_wrong_rule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule replaced by one that hands the schedule on as it is."""
     full = f"stablehlo.{name}"

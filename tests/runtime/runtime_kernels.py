@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ import numpy as np
 from jstitch.codegen.cpu import build
 from jstitch.codegen.kernel_source import KernelSource, PhaseSource
 from jstitch.runtime import cpu_handler
+from jstitch.runtime.cache import SUFFIX, kernel_store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -122,3 +124,12 @@ def finish(processes: Sequence[subprocess.Popen[str]], timeout: float = 120.0) -
 
 def run_python(code: str, *args: str, **environment: str) -> str:
     return finish([start_python(code, *args, **environment)])[0]
+
+
+def folder_with_handler(folder: Path) -> str:
+    """A new cache folder that holds the compiled handler and no kernel."""
+    build.register()
+    name = f"{cpu_handler.handler_key()}{SUFFIX}"
+    (folder / "kernels").mkdir(parents=True)
+    shutil.copy(kernel_store().directory / name, folder / "kernels" / name)
+    return str(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -87,13 +88,14 @@ def test_builds_without_a_usable_cache_folder(tmp_path: Path) -> None:
     blocker = tmp_path / "file"
     blocker.write_text("not a folder")
     x = np.zeros(64, np.float32)
-    with pytest.warns(JstitchWarning, match="Kernels still work") as seen:
-        for constant in (71.0, 72.0):
-            source = add_constant(64, constant)
-            build.build(source, str(blocker))
-            build.call(source, [x], [x])
+    with pytest.warns(JstitchWarning, match="Kernels still work"):
+        build.build(add_constant(64, 71.0), str(blocker))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # one warning is enough
+        build.build(add_constant(64, 72.0), str(blocker))
+    for constant in (71.0, 72.0):
+        build.call(add_constant(64, constant), [x], [x])
     assert (x == 143).all()
-    assert len(seen) == 1
 
 
 WARM = """
@@ -145,7 +147,7 @@ from jstitch.runtime import tune_malloc
 assert tune_malloc() == (platform.libc_ver()[0] == "glibc")
 import numpy as np
 from runtime_kernels import add_constant, run_add
-x = run_add(add_constant(1 << 24, 1.0), np.zeros(1 << 24, np.float32))
+x = run_add(add_constant(1 << 22, 1.0), np.zeros(1 << 22, np.float32))
 assert (np.asarray(x) == 1).all()
 """
 

@@ -75,7 +75,7 @@ def layer_norm(args: Arguments) -> Step:
 
 
 def layer_norm_grad(args: Arguments) -> Step:
-    return _gradient(lambda *a: _layer_norm(*a).square().sum(), args, (0, 1, 2))
+    return _gradient(lambda *a: _layer_norm(*a).pow(3).sum(), args, (0, 1, 2))
 
 
 def rms_norm(args: Arguments) -> Step:
@@ -83,7 +83,7 @@ def rms_norm(args: Arguments) -> Step:
 
 
 def rms_norm_grad(args: Arguments) -> Step:
-    return _gradient(lambda *a: _rms_norm(*a).square().sum(), args, (0, 1))
+    return _gradient(lambda *a: _rms_norm(*a).pow(3).sum(), args, (0, 1))
 
 
 def batch_norm(args: Arguments) -> Step:
@@ -91,7 +91,7 @@ def batch_norm(args: Arguments) -> Step:
 
 
 def batch_norm_grad(args: Arguments) -> Step:
-    return _gradient(lambda *a: _batch_norm(*a).square().sum(), args, (0, 1, 2))
+    return _gradient(lambda *a: _batch_norm(*a).pow(3).sum(), args, (0, 1, 2))
 
 
 def softmax(args: Arguments) -> Step:

@@ -9,7 +9,7 @@ The rules live with the ops (`jstitch.ir.ops.simplify`); each keeps every bit of
 
 from __future__ import annotations
 
-from jstitch.ir.graph import Graph, Op
+from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops.simplify import simplify
 from jstitch.passes.rewrite import Producer, Replacement, rewrite
 
@@ -27,11 +27,13 @@ def canonicalize(graph: Graph) -> Graph:
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:
-    found = simplify(op, producer)
-    match found:
-        case None:
-            return None
-        case Op():
-            return Replacement(found.results, (found,))
-        case _:
-            return Replacement((found,))
+    """Simplify until nothing fires, so that one pass over the graph does nearly everything."""
+    current: Op | Value = op
+    while isinstance(current, Op):
+        found = simplify(current, producer)
+        if found is None:
+            break
+        current = found
+    if current is op:
+        return None
+    return Replacement(current.results, (current,)) if isinstance(current, Op) else Replacement((current,))

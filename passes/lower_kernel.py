@@ -372,7 +372,7 @@ class _NestWriter:
         elements = [self.builder.value(v, self.index(v.shape, row)) for v in data_operands(n.op)]
         kept = self.kept(n.op, self.index(n.op.operands[0].shape, row))
         order = loop_order(n, self.rows)
-        depth = len(self.loops) - order.suffix
+        depth = len(self.loops) - (min(order.suffix, 1) if self.collapse else order.suffix)
         if self.group.flat:
             depth = 0
         if depth == len(self.loops):

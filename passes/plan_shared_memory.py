@@ -3,7 +3,7 @@
     emission order      requests               offsets (dominance-tree sharing)
     max   = reduce      max 4 B, must          max 0..4
     exp                 exp 512 B, expensive   exp 64..576
-    sum   = reduce      sum 4 B, must          sum 0..4       sum dominates max, whose readers are done
+    sum   = reduce      sum 4 B, must          sum 0..4       exp dominates max: nobody reads max after it
     div   -> dot        div 512 B, into dot    div 64..576    div dominates exp and reads it in place
 
 A value without bytes is inlined: computed again inside each of its readers, which then read its operands.
@@ -14,7 +14,7 @@ first. Used for a block's arena on a GPU and for a task's cache-resident scratch
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -145,17 +145,28 @@ class _Sink:
     """The virtual root behind all outputs."""
 
 
-def _post_dominators(stages: Stages[Node]) -> dict[Node, frozenset[Node]]:
-    """For each node, the nodes that all of its paths to an output go through."""
+def _post_dominators(stages: Stages[Node]) -> dict[Node, Node]:
+    """The nearest node that all paths from a node to the outputs go through; absent when there is none."""
     users, sink = _users(stages), _Sink()
     flow: nx.DiGraph[Hashable] = nx.DiGraph((b, a) for a, b in stages.edges)
     flow.add_edges_from((sink, n) for n in stages.order if n in stages.outputs or not users[n])
     parent = nx.immediate_dominators(flow, sink)
-    above: dict[Node, frozenset[Node]] = {}
-    for node in reversed(stages.order):
-        up = parent[node]
-        above[node] = above[up] | {up} if up in above else frozenset()
-    return above
+    return {n: parent[n] for n in stages.order if parent[n] is not sink}
+
+
+def _releases(dominators: Mapping[Node, Node], buffered: Collection[Node]) -> dict[Node, Node]:
+    """The node after which nobody reads a buffer: its nearest dominator that has a buffer itself.
+
+    Whoever comes later reads that one instead; a dominator that is inlined hands the reads on.
+    """
+    found: dict[Node, Node] = {}
+    for node in buffered:
+        above = dominators.get(node)
+        while above is not None and above not in buffered:
+            above = dominators.get(above)
+        if above is not None:
+            found[node] = above
+    return found
 
 
 @dataclass(frozen=True)
@@ -192,19 +203,23 @@ class _Slot(Generic[Node]):
 def _allocate(
     stages: Stages[Node],
     requests: Mapping[Node, Request],
-    dominators: Mapping[Node, frozenset[Node]],
+    dominators: Mapping[Node, Node],
     alignment: int,
     share: bool,
 ) -> tuple[dict[Node, int], int, dict[Node, Node]]:
     """Offsets in emission order: the smallest slot that may be taken over, else a new one at the end."""
     reads = _read_buffers(stages, requests)
+    releases = _releases(dominators, requests)
     slots: list[_Slot[Node]] = []
     offsets: dict[Node, int] = {}
     shares: dict[Node, Node] = {}
     end = 0
     for node in (n for n in stages.order if n in requests):
         need = -(-requests[node].nbytes // alignment) * alignment
-        slot = _reusable(node, need, slots, reads, dominators, stages) if share else None
+        free = [
+            s for s in slots if s.nbytes >= need and _is_free(s.owner, node, offsets, releases, reads, stages)
+        ]
+        slot = _best(free, reads[node]) if share else None
         if slot is None:
             slot = _Slot(end, need, node)
             slots.append(slot)
@@ -215,24 +230,24 @@ def _allocate(
     return offsets, end, shares
 
 
-def _reusable(
+def _is_free(
+    owner: Node,
     node: Node,
-    need: int,
-    slots: Iterable[_Slot[Node]],
+    emitted: Collection[Node],
+    releases: Mapping[Node, Node],
     reads: Mapping[Node, _Reads[Node]],
-    dominators: Mapping[Node, frozenset[Node]],
     stages: Stages[Node],
-) -> _Slot[Node] | None:
-    """The smallest slot whose owner `node` dominates and does not still read; in place before others."""
-    free = [
-        slot
-        for slot in slots
-        if slot.nbytes >= need
-        and node in dominators[slot.owner]
-        and (slot.owner not in reads[node].all or _overwrites(slot.owner, node, reads[node], stages))
-    ]
-    direct = reads[node].direct
-    return min(free, key=lambda slot: (slot.nbytes, slot.owner not in direct, slot.offset), default=None)
+) -> bool:
+    """Whether `node`, about to be emitted, may take over the owner's buffer."""
+    release = releases.get(owner)
+    if release is None or release in emitted:
+        return release is not None
+    return release == node and (owner not in reads[node].all or _overwrites(owner, node, reads[node], stages))
+
+
+def _best(free: Collection[_Slot[Node]], reads: _Reads[Node]) -> _Slot[Node] | None:
+    """The smallest; among equals one that is overwritten in place, which is in the nearest cache."""
+    return min(free, key=lambda s: (s.nbytes, s.owner not in reads.direct, s.offset), default=None)
 
 
 def _overwrites(operand: Node, node: Node, reads: _Reads[Node], stages: Stages[Node]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from numba.core import types
 from numba.core.errors import TypingError
+from numba.core.types.misc import unliteral
 from numba.extending import intrinsic
 
 from jstitch.codegen.cpu.expression import Value
@@ -52,7 +53,7 @@ def emitter(build: Build, *extra: Any) -> Callable[..., Any]:
 
 def plain(numba_type: Any) -> Any:
     """The type without its literal value."""
-    return types.unliteral(numba_type)
+    return unliteral(numba_type)
 
 
 def common(name: str, *operands: Any) -> Any:

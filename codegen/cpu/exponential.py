@@ -1,9 +1,10 @@
 """exp, log and what follows from them, as straight-line LLVM IR.
 
-f32: exp and log are native f32 polynomials (the hot ones); the rest goes through short f64 polynomials, which
-cost twice the lanes and make cancellation a non-issue. f64: exp, log, tanh and logistic are polynomials, the
-rest calls the C library. The polynomials are minimax fits, or plain Taylor series where a few terms more do not
-matter. Results below the smallest normal number are flushed to zero, as XLA's threads do.
+f32: exp, log, expm1, log1p, tanh and logistic are native f32 polynomials (the hot ones); the rest goes
+through short f64 polynomials, which halve the lanes and make cancellation a non-issue. f64: exp, log,
+tanh, logistic and cbrt are polynomials, the rest calls the C library. The polynomials are minimax fits,
+or plain Taylor series where a few terms more do not matter. Results below the smallest normal number are
+flushed to zero, as XLA's threads do.
 """
 
 from __future__ import annotations
@@ -258,12 +259,31 @@ def power(x: Value, y: Value) -> Value:
     """C's pow."""
     if x.is_double:
         return x.libm("pow", y)
-    base, exponent = x.abs(), y.to_double()
-    log_base = log64(base.to_double(), TERMS32)
-    log_base = select(base < math.inf, select(base > 0.0, log_base, -math.inf), math.inf)
-    scaled = select(base.equals(1.0) | y.equals(0.0), 0.0, exponent * log_base)
-    small, scale = exp_parts(clamp(scaled, -200.0, 200.0), 9)
-    return _power_sign(x, y, base, scale.fma(small, scale).to_single())
+    base = x.abs()
+    log_base = _wide_log(base)
+    log_base = select(base < math.inf, select(base >= MIN32, log_base, -math.inf), math.inf)
+    scaled = select(base.equals(1.0) | y.equals(0.0), 0.0, y.to_double() * log_base)
+    return _power_sign(x, y, base, _narrow_exp(clamp(scaled, -104.0, 104.0)))
+
+
+def _wide_log(x: Value) -> Value:
+    """log of a positive normal f32, as f64 to 2e-12; the exponent is taken apart at f32's lanes."""
+    bits = x.bits() - SQRT_HALF32
+    exponent = (bits >> 23).to_float(ir.DoubleType())
+    f = ((bits & 0x7FFFFF) + SQRT_HALF32).as_float().to_double() - 1.0
+    s = f / (f + 2.0)
+    z = s * s
+    series = polynomial(z, [2.0 / (2 * k + 1) for k in range(TERMS32)])
+    return exponent.fma(LN2, s * series)
+
+
+def _narrow_exp(x: Value) -> Value:
+    """exp of an f64 as f32: reduced as f64, the polynomial and the scaling (by two halves) as f32."""
+    wide, n = _round(x * (1.0 / LN2))
+    r, whole = wide.fma(-LN2, x).to_single(), n.resize(32, signed=True)
+    power = (r * r).fma(polynomial(r, EXP_TAIL), r) + 1.0
+    half = whole >> 1
+    return power * ((half + 127) << 23).as_float() * ((whole - half + 127) << 23).as_float()
 
 
 def _power_sign(x: Value, y: Value, base: Value, result: Value) -> Value:

@@ -1,8 +1,8 @@
 """The vocabulary of CPU kernels: every function a kernel source may call, as Numba intrinsics.
 
-The op table's scalar expressions and the emitter's loops use these names and Python's float operators, nothing
-else. Each one writes straight-line LLVM IR, so that the loop around it vectorises; how is in the sibling
-modules. They run inside compiled code only.
+The op table's scalar expressions and the emitter's loops use these names and Python's float operators,
+nothing else. Each one writes straight-line LLVM IR, so that the loop around it vectorises; how is in the
+sibling modules. They run inside compiled code only.
 """
 
 from __future__ import annotations

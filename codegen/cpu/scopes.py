@@ -1,8 +1,8 @@
 """Alias information: accesses with different buffer numbers never alias.
 
-LLVM learns it from scope metadata. One domain per bit of the number: an access is in the scope of its own bit and
-disjoint from the scope of the other one. Two numbers differ in some domain, which proves them apart; a kernel of
-any number of buffers needs only 2 x BITS scopes and lists of BITS entries, so nothing grows with its size.
+LLVM learns it from scope metadata. One domain per bit of the number: an access is in the scope of its own bit
+and disjoint from the scope of the other one. Two numbers differ in some domain, which proves them apart; a
+kernel of any number of buffers needs only 2 x BITS scopes and lists of BITS entries.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Error functions and the gamma family.
 
-f32 erf is a native rational polynomial; the other f32 functions go through f64. f64: the C library where it has
-the function; erf_inv is a polynomial start and one Halley step, digamma its asymptotic series.
+f32 erf and erf_inv are native f32 polynomials; the other f32 functions go through f64. f64: the C
+library where it has the function; erf_inv is a polynomial start and one Halley step, digamma its
+asymptotic series.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ERFCX = (
     *(4.4386062358661533e-5, 0.00017127297784478181, 2.4749362442087591e-5, -2.3275578201821451e-5),
     *(-9.0194441542555056e-6, -3.2924199323051339e-7),
 )
-# erf_inv(x)/x with w = -log(1-x^2): in w - 2.5 for w <= 5, in sqrt(w) - 3 to 16, in sqrt(w) - 5 to 37; error 1e-7
+# erf_inv(x)/x, w = -log(1-x^2): in w - 2.5 to w = 5, in sqrt(w) - 3 to 16, in sqrt(w) - 5 to 37; error 1e-7
 ERFINV_CENTRAL = (
     *(1.5014094215414927, 0.2466407261892491, -0.0041777076869189848, -0.0012537075747551625),
     *(0.00021860216065204129, -4.3967643255665762e-6, -3.5288524240443295e-6, 3.4372557094868569e-7),
@@ -136,7 +137,7 @@ def _lgamma_reflect(x: Value, wide: Value, reflect: Value, stirling: Value, prod
 
 
 def digamma(x: Value) -> Value:
-    """The derivative of lgamma; NaN at the poles 0, -1, -2, ... and at -inf."""
+    """The derivative of lgamma; NaN at the poles -1, -2, ... and at -inf, -+inf at +-0."""
     wide = x.to_double()
     reflect = wide < 0.5
     z = select(reflect, 1.0 - wide, wide)
@@ -161,6 +162,7 @@ def _digamma_reflect(x: Value, wide: Value, reflect: Value, result: Value) -> Va
     cosine = polynomial(square, [(-1) ** k / math.factorial(2 * k) for k in range(11)])
     result = select(reflect, result - math.pi * cosine / sine, result)
     result = select(x.is_nan() | (reflect & sine.equals(0.0)), math.nan, result)
+    result = select(wide.equals(0.0), wide.constant(math.inf).with_sign_of(-wide), result)
     result = select(wide > 1e36, log64(wide, TERMS32), result)
     result = select(wide.equals(math.inf), math.inf, result)
     return result if x.is_double else result.to_single()

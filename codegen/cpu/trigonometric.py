@@ -1,7 +1,7 @@
 """Circular functions. f32: vectorised, exact argument reduction for every finite x; f64: the C library.
 
-Reduction of x = m 2^e (m an integer of 24 bits): x 2/pi mod 4 = m (2^e 2/pi mod 4), and the second factor is a
-table of 256 exponents in two doubles. The first holds 28 bits, so m times it is exact.
+Reduction of x = m 2^e (m an integer of 24 bits): x 2/pi mod 4 = m (2^e 2/pi mod 4), and the second factor is
+a table of 256 exponents in two doubles. The first holds 28 bits, so m times it is exact.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def reduction_table() -> tuple[tuple[float, float], ...]:
     bits = 400
     pi = 4 * (4 * _arctan_inverse(5, bits) - _arctan_inverse(239, bits))  # Machin
     ratio = Fraction(2 << bits, pi)
-    return tuple(_split(ratio * Fraction(2) ** (e - 150) % 4) for e in range(255)) + ((math.nan, math.nan),)
+    finite = [_split(ratio * Fraction(2) ** (e - 150) % 4) for e in range(255)]
+    return (*finite, (math.nan, math.nan))
 
 
 def _split(value: Fraction) -> tuple[float, float]:

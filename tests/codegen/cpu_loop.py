@@ -98,7 +98,7 @@ def compile_loops(results: tuple[tuple[str, str], ...], operands: tuple[str, ...
 
 
 def run_separate_loops(jobs: Sequence[tuple[str, Sequence[np.ndarray], str]]) -> list[np.ndarray]:
-    """Results of many (expression, inputs, result dtype), all of one size, compiled as one function of many loops."""
+    """Results of many (expression, inputs, result dtype) of one size: one function of many loops."""
     names = {dtype: name for name, dtype in NUMPY.items()}
     arrays: list[np.ndarray] = []
     outs: list[np.ndarray] = []

@@ -23,7 +23,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Case:
-    """A function, where it is interesting, and the largest error in ulp as f32 and as f64 (None: no better reference)."""
+    """A function, where it is interesting, its largest error in ulp (None: no better reference)."""
 
     xla: Function
     reference: Function
@@ -192,6 +192,8 @@ def test_special_values(name: str, dtype: str) -> None:
     x = np.array(EDGES, NUMPY[dtype])
     got = compile_loop(f"{name}({{0}})", (dtype,), dtype)(x)
     expected = xla_answers(EDGES, dtype)[name]
+    if name == "digamma":  # at +-0 XLA says NaN in one jax version, scipy's -+inf in the next
+        expected = np.where((x == 0) & np.isnan(expected), CASES[name].reference(x), expected)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
     np.testing.assert_allclose(got, expected, rtol=1e-4 if dtype == "f32" else 1e-8, atol=1e-6)
     zero = (got == 0) & (expected == 0)

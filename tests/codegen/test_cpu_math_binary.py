@@ -23,7 +23,7 @@ FUNCTIONS = {
     "add_reassoc": (lax.add, np.add),
     "mul_reassoc": (lax.mul, np.multiply),
 }
-ULPS = {"pow_": 1.0, "atan2": 0.6, "remainder_": 0.0}
+ULPS = {"pow_": 1.1, "atan2": 0.6, "remainder_": 0.0}
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ def test_pow_near_the_limits() -> None:
     expected = np.power(x.astype(np.float64), y.astype(np.float64))
     got = call("pow_", "f32", x, y)
     same_class(got, expected, x)
-    assert ulps(got, expected).max() <= 1.0
+    assert ulps(got, expected).max() <= ULPS["pow_"]
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64"])

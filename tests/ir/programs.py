@@ -107,7 +107,7 @@ def draw(rng: np.random.Generator, definition: OpDef, type_: TensorType, special
     if dtype.is_complex:
         return (values + 1j * rng.uniform(low, high, shape)).astype(dtype.numpy)
     if definition.name == "chlo.polygamma" and special:
-        values = np.floor(values)  # the order; every positive number is a fine second operand
+        values = np.ceil(values)  # a whole order; any positive number is a fine second operand
     if definition.name not in NO_SPECIAL and special:
         flat = values.reshape(-1)
         flat[: len(SPECIAL)] = rng.permutation(SPECIAL)[: flat.size]

@@ -30,12 +30,18 @@ class _Bytecode(export.Exported):
 def call_module(module: ir.Module, graph: Graph, args: list[np.ndarray]) -> list[jax.Array]:
     """Call `main` of a module that has the graph's types."""
     with jax.enable_x64(True):
+        return list(as_function(module, graph)(*args))
+
+
+def as_function(module: ir.Module, graph: Graph) -> Any:
+    """`main` of a module that has the graph's types, as a function that JAX can trace (with x64 enabled)."""
+    with jax.enable_x64(True):
         shapes = [jax.ShapeDtypeStruct(v.shape, v.tensor.dtype.numpy) for v in graph.inputs]
         outputs = [v.tensor for v in graph.outputs]
         stand_in = export.export(jax.jit(lambda *xs: [_zeros(t) for t in outputs], keep_unused=True))(*shapes)
         fields = {f.name: getattr(stand_in, f.name) for f in dataclasses.fields(stand_in)}
         code = module_bytes(module)
-        return list(_Bytecode(**{**fields, "mlir_module_serialized": code}).call(*args))
+        return _Bytecode(**{**fields, "mlir_module_serialized": code}).call
 
 
 def _zeros(type_: TensorType) -> jax.Array:

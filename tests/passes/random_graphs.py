@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OPS, build, lookup
+from jstitch.ir.ops.numerics import largest, smallest
 from jstitch.ir.types import DType, TensorType
 from tests.ir.programs import ARITY, DTYPES, FLOATS
 
@@ -56,6 +57,8 @@ def make_graph(random: Random, limits: Limits = Limits()) -> Graph:
     maker.values += inputs
     for _ in range(random.randint(1, limits.ops)):
         maker.step()
+    if not maker.ops:
+        _convert(maker, inputs[0])
     made = [v for op in maker.ops for v in op.results]
     outputs = random.sample(made, min(len(made), random.randint(1, 3)))
     return Graph(inputs, tuple(maker.ops), tuple(dict.fromkeys([*outputs, made[-1]])))
@@ -208,7 +211,7 @@ def _transpose(maker: _Maker, x: Value) -> None:
 
 def _broadcast(maker: _Maker, x: Value) -> None:
     """New dimensions in between, and dimensions of size 1 made larger."""
-    shape, dims = [], []
+    shape, dims = list[int](), list[int]()
     for n in x.shape:
         if len(shape) + x.tensor.rank < maker.limits.rank and maker.random.random() < 0.4:
             shape.append(maker.random.choice(SIZES[:5]))
@@ -263,8 +266,8 @@ def _reduce(maker: _Maker, x: Value) -> None:
 _MONOIDS: Sequence[tuple[str, Callable[[DType], object]]] = (
     ("stablehlo.add", lambda dtype: 0),
     ("stablehlo.add", lambda dtype: 0),
-    ("stablehlo.maximum", lambda dtype: -math.inf if dtype.is_float else np.iinfo(dtype.numpy).min),
-    ("stablehlo.minimum", lambda dtype: math.inf if dtype.is_float else np.iinfo(dtype.numpy).max),
+    ("stablehlo.maximum", lambda dtype: -math.inf if dtype.is_float else int(smallest(dtype))),
+    ("stablehlo.minimum", lambda dtype: math.inf if dtype.is_float else int(largest(dtype))),
 )
 _BOOL_MONOIDS: Sequence[tuple[str, Callable[[DType], object]]] = (
     ("stablehlo.or", lambda dtype: False),

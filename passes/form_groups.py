@@ -52,7 +52,13 @@ class Group:
 
     @property
     def flat(self) -> bool:
-        return self.rows == self.largest and self.rows > 1
+        return self.rows == self.largest and self.rows > 1 and not self.reduces_rows
+
+    @property
+    def reduces_rows(self) -> bool:
+        """Whether a row has a result of its own reduction, which needs a tile."""
+        found = (reduction(op, self.rows) for op in self.ops if is_reduction(op))
+        return Reduction.INNER in found
 
     @property
     def programs(self) -> int:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jstitch.ir.graph import Op, Value
@@ -41,18 +42,41 @@ def judge(pattern: FusionPattern) -> Verdict:
 def gate(plan: FusionPlan, enabled: bool = True) -> FusionPlan:
     """Trim what costs nothing in XLA, then drop patterns that do not pay, with the numbers as the reason."""
     kept: list[FusionPattern] = []
-    refusals = list(plan.refusals)
+    dropped: dict[Op, tuple[str, str]] = {}
     for pattern in plan.patterns:
         trimmed = trim(plan, pattern)
+        rest = set() if trimmed is None else set(trimmed.ops)
+        dropped |= dict.fromkeys((op for op in pattern.ops if op not in rest), ("trim", "only moves data"))
         if trimmed is None:
             continue
-        if enabled:
-            verdict = judge(trimmed)
-            if not verdict.pays:
-                refusals += _edges(trimmed, str(verdict))
+        verdict = judge(trimmed) if enabled else None
+        if verdict is None or verdict.pays:
+            kept.append(trimmed)
+        else:
+            dropped |= dict.fromkeys(trimmed.ops, ("gate", str(verdict)))
+    return FusionPlan(plan.frame, tuple(kept), tuple(_refusals(plan, kept, dropped)))
+
+
+def _refusals(
+    plan: FusionPlan, kept: Sequence[FusionPattern], dropped: Mapping[Op, tuple[str, str]]
+) -> Iterator[NoFuse]:
+    """One reason for every edge that is now unfused: an earlier pass's, or why its ops were dropped."""
+    known = {(r.producer, r.consumer): r for r in plan.refusals}
+    owner = {op: n for n, pattern in enumerate(kept) for op in pattern.ops if not is_free(op)}
+    producers = plan.frame.producers()
+    for consumer in plan.frame.ops:
+        if is_free(consumer):
+            continue
+        for producer in dict.fromkeys(producers.get(v) for v in consumer.uses):
+            if producer is None or is_free(producer):
                 continue
-        kept.append(trimmed)
-    return FusionPlan(plan.frame, tuple(kept), tuple(refusals))
+            if producer in owner and owner[producer] == owner.get(consumer):
+                continue
+            why = dropped.get(consumer) or dropped.get(producer) or NOT_MERGED
+            yield known.get((producer, consumer)) or NoFuse(producer, consumer, *why)
+
+
+NOT_MERGED = ("merge", "one kernel for both is not modelled to be faster")
 
 
 def trim(plan: FusionPlan, pattern: FusionPattern) -> FusionPattern | None:
@@ -77,10 +101,3 @@ def _only_moves(op: Op, pattern: FusionPattern) -> bool:
     inside: set[Value] = {v for other in pattern.ops if not is_free(other) for v in other.results}
     source = op.operands[0]
     return source not in inside or source in pattern.outputs or op.result.tensor.size > source.tensor.size
-
-
-def _edges(pattern: FusionPattern, reason: str) -> list[NoFuse]:
-    made = {v: op for op in pattern.ops if not is_free(op) for v in op.results}
-    return [
-        NoFuse(made[v], op, "gate", reason) for op in pattern.ops for v in dict.fromkeys(op.operands) if v in made
-    ]

@@ -373,7 +373,7 @@ class _NestWriter:
         kept = self.kept(n.op, self.index(n.op.operands[0].shape, row))
         order = loop_order(n, self.rows)
         depth = len(self.loops) - (min(order.suffix, 1) if self.collapse else order.suffix)
-        if self.group.flat:
+        if self.group.flat and n.is_partial:
             depth = 0
         if depth == len(self.loops):
             self._update(n, kept, elements)

@@ -1,7 +1,7 @@
 """Layer, RMS, batch and group norm: forward, and the gradient of a loss on top.
 
-`*_grad` differentiates a sum of cubes of the result (of squares, batch norm's gradient would be rounding noise:
-the sum of squares of normalised columns is a constant); `*_vjp` pulls an upstream gradient back.
+`*_grad` differentiates a sum of cubes of the result (the sum of squares of normalised columns is a constant,
+and batch norm's gradient of it only rounding noise); `*_vjp` pulls an upstream gradient back.
 """
 
 from __future__ import annotations

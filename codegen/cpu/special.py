@@ -137,7 +137,7 @@ def _lgamma_reflect(x: Value, wide: Value, reflect: Value, stirling: Value, prod
 
 
 def digamma(x: Value) -> Value:
-    """The derivative of lgamma; NaN at the poles -1, -2, ... and at -inf, -+inf at +-0."""
+    """The derivative of lgamma; NaN at the poles -1, -2, ... and at -inf, -inf at +-0."""
     wide = x.to_double()
     reflect = wide < 0.5
     z = select(reflect, 1.0 - wide, wide)
@@ -162,7 +162,7 @@ def _digamma_reflect(x: Value, wide: Value, reflect: Value, result: Value) -> Va
     cosine = polynomial(square, [(-1) ** k / math.factorial(2 * k) for k in range(11)])
     result = select(reflect, result - math.pi * cosine / sine, result)
     result = select(x.is_nan() | (reflect & sine.equals(0.0)), math.nan, result)
-    result = select(wide.equals(0.0), wide.constant(math.inf).with_sign_of(-wide), result)
+    result = select(wide.equals(0.0), -math.inf, result)
     result = select(wide > 1e36, log64(wide, TERMS32), result)
     result = select(wide.equals(math.inf), math.inf, result)
     return result if x.is_double else result.to_single()

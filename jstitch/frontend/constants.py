@@ -70,13 +70,14 @@ def _from_buffer(attribute: Any, type_: TensorType) -> np.ndarray:
 
 def _from_text(text: str, type_: TensorType) -> np.ndarray:
     """For the element types that jaxlib's buffers lack: complex, bf16, f8 and 4-bit integers."""
-    body = text[text.index("dense<") + len("dense<") : text.rindex(">", 0, text.rindex(" : "))]
+    start = text.index("dense<") + len("dense<")  # after the name; the op may print in its generic form
+    body = text[start : text.index(">", start)]
     if body.startswith('"0x'):
         values = np.frombuffer(bytes.fromhex(body[3:-1]), type_.dtype.numpy)
     else:
         values = _parse_elements(_TOKEN.findall(body), type_.dtype)
     if values.size == 1:
-        return np.broadcast_to(values[0], type_.shape)
+        return np.broadcast_to(values.reshape(()), type_.shape)
     return values.reshape(type_.shape)
 
 

@@ -192,8 +192,8 @@ def test_special_values(name: str, dtype: str) -> None:
     x = np.array(EDGES, NUMPY[dtype])
     got = compile_loop(f"{name}({{0}})", (dtype,), dtype)(x)
     expected = xla_answers(EDGES, dtype)[name]
-    if name == "digamma":  # at +-0 XLA says NaN in one jax version, scipy's -+inf in the next
-        expected = np.where((x == 0) & np.isnan(expected), CASES[name].reference(x), expected)
+    if name == "digamma":  # at +-0, XLA of jax 0.10 says NaN and that of jax 0.12 -inf: ours is the newer
+        expected = np.where((x == 0) & np.isnan(expected), -np.inf, expected)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
     np.testing.assert_allclose(got, expected, rtol=1e-4 if dtype == "f32" else 1e-8, atol=1e-6)
     zero = (got == 0) & (expected == 0)

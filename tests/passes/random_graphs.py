@@ -96,7 +96,7 @@ class _Maker:
     def random_shape(self) -> tuple[int, ...]:
         shape: list[int] = []
         for _ in range(self.random.choice((0, 1, 2, 2, 3, 3, self.limits.rank))):
-            size = self.random.choice(SIZES)
+            size = self.random.choice((*SIZES, *shape, *shape))  # squares, too
             shape.append(size if math.prod(shape) * size <= self.limits.elements else 1)
         if self.limits.empty and shape and self.random.random() < 0.03:
             shape[self.random.randrange(len(shape))] = 0
@@ -108,8 +108,8 @@ class _Maker:
         return op.results[0]
 
     def pick(self) -> Value:
-        """Any value, recent ones more often."""
-        return self.random.choice([*self.values, *self.values[-3:]])
+        """The last value (chains), or any one (diamonds)."""
+        return self.values[-1] if self.random.random() < 0.4 else self.random.choice(self.values)
 
     def like(self, x: Value, dtype: DType | None = None) -> Value:
         """A value of x's shape and this dtype: one that is there, else a conversion, a broadcast, a splat."""
@@ -174,6 +174,11 @@ _EXACT = (
 
 def _convert(maker: _Maker, x: Value) -> None:
     maker.emit(build.convert(x, maker.random.choice(maker.limits.dtypes)))
+
+
+def _round_trip(maker: _Maker, x: Value) -> None:
+    there = maker.emit(build.convert(x, maker.random.choice(maker.limits.dtypes)))
+    maker.emit(build.convert(there, x.tensor.dtype))
 
 
 def _compare(maker: _Maker, x: Value) -> None:
@@ -292,7 +297,7 @@ def _dynamic_slice(maker: _Maker, x: Value) -> None:
 
 _STEPS: tuple[Callable[[_Maker, Value], None], ...] = (
     *[_elementwise] * 8,
-    *[_convert, _compare, _select],
+    *[_convert, _round_trip, _compare, _select],
     *[_reduce, _broadcast, _reduce, _broadcast],
     *[_reshape, _transpose, _slice, _pad, _concatenate, _reverse, _iota, _dynamic_slice],
 )

@@ -22,7 +22,7 @@ from jstitch.passes.fuse_subgraph import FusionOptions
 from jstitch.passes.layer_work_span import layer_work_span
 from jstitch.passes.pipeline import run
 from jstitch.passes.plan import FusionPlan, is_free, make_pattern
-from jstitch.passes.plan_layers import plan_layers
+from jstitch.passes.plan_layers import DEFAULT, plan_layers
 from jstitch.passes.print_plan import print_plan
 from tests.passes.random_dags import random_dag
 from tests.passes.random_graphs import Limits, make_graph
@@ -31,7 +31,7 @@ F32 = DType.F32
 
 
 def planned(
-    f: Callable[..., object], *shapes: tuple[int, ...], options: FusionOptions = FusionOptions()
+    f: Callable[..., object], *shapes: tuple[int, ...], options: FusionOptions = DEFAULT
 ) -> FusionPlan:
     args = [jnp.zeros(s) for s in shapes]
     graph = run(import_module(jax.jit(f).lower(*args).compiler_ir("stablehlo")))

@@ -119,8 +119,8 @@ def _assigns(shape: tuple[int, ...], schedule: Schedule, needed: np.ndarray) -> 
     assigned = np.array([block_of(shape, schedule, i) for i in np.ndindex(shape)])
     if blocks(shape, schedule) != len(needed):
         return blocks(shape, schedule) == 1 and len(needed) == 1
-    same = (assigned[None] == np.arange(len(needed))[:, None]) == needed
-    return bool(np.all(same | ~needed.any(axis=0)[None]))
+    same = np.equal(np.equal(assigned[None], np.arange(len(needed))[:, None]), needed)
+    return bool(np.all(same[:, needed.any(axis=0)]))
 
 
 @lru_cache(maxsize=1)

@@ -131,6 +131,7 @@ define(
         _compare,
         {"comparison_direction": "comparison_direction", "compare_type": "comparison_type"},
         _compare_scalar,
+        result_dtype="bool",
     )
 )
 define(
@@ -150,8 +151,10 @@ define(
         flops=2.0,
     )
 )
-define(OpDef("stablehlo.convert", OpClass.LIGHT, _convert, scalar=_convert_scalar))
-define(OpDef("stablehlo.bitcast_convert", OpClass.LIGHT, _bitcast, scalar=_bitcast_scalar))
+define(OpDef("stablehlo.convert", OpClass.LIGHT, _convert, scalar=_convert_scalar, result_dtype="own"))
+define(
+    OpDef("stablehlo.bitcast_convert", OpClass.LIGHT, _bitcast, scalar=_bitcast_scalar, result_dtype="own")
+)
 define(
     OpDef(
         "stablehlo.reduce_precision",

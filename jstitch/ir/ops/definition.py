@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -48,6 +49,7 @@ class OpDef:
     attrs: Graph attribute name -> codec name in the importer/exporter (`i64`, `dims`, `bool`, ...).
     scalar: elementwise only. (op) -> a Python expression over {0}, {1}, ... in the emitters' vocabulary
         (codegen/*/math.py), valid for the operand types of this op; None when no kernel has it.
+    result_dtype: elementwise only. The result has its operands' element type, is bool, or has one of its own.
     cases: shape and index ops. (op, result index) -> where the element comes from: the first Case whose
         conditions hold; the last one has none. A Dynamic atom names an operand by its number.
     position: iota only. (op, result index) -> the element's value.
@@ -63,6 +65,7 @@ class OpDef:
     reference: Callable[..., Arrays] | None = None
     attrs: Mapping[str, str] = field(default_factory=dict)
     scalar: Callable[[Op], str | None] | None = None
+    result_dtype: Literal["operands", "bool", "own"] = "operands"
     cases: Callable[[Op, tuple[Index, ...]], tuple[Case, ...]] | None = None
     position: Callable[[Op, tuple[Index, ...]], Index] | None = None
     identity: Callable[[DType], float | int | bool] | None = None

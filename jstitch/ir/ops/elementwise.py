@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 
@@ -56,6 +56,7 @@ def _light(
     floats: str | None = None,
     identity: Callable[[DType], float | int | bool] | None = None,
     reassociated: str | None = None,
+    result_dtype: Literal["operands", "bool", "own"] = "operands",
     **other: Unpack[_Kinds],
 ) -> None:
     scalar = by_dtype(floats, **other)
@@ -67,6 +68,7 @@ def _light(
             scalar=scalar,
             identity=identity,
             reassociated=reassociated,
+            result_dtype=result_dtype,
         )
     )
 
@@ -118,22 +120,22 @@ def _minimum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(smaller)
 
 
-_light("stablehlo.abs", np.abs, "abs_({0})", signed="iabs({0})", unsigned="{0}")
+_light("stablehlo.abs", np.abs, "abs_({0})", signed="iabs({0})", unsigned="{0}", result_dtype="own")
 _light("stablehlo.negate", np.negative, "-{0}", **_all("ineg({0})"))
 _light("stablehlo.sign", special.sign, "sign({0})", signed="isign({0})")
 _light("stablehlo.floor", np.floor, "floor({0})")
 _light("stablehlo.ceil", np.ceil, "ceil({0})")
 _light("stablehlo.round_nearest_even", np.rint, "round_half_even({0})")
 _light("stablehlo.round_nearest_afz", special.round_half_away, "round_half_away({0})")
-_light("stablehlo.is_finite", np.isfinite, "is_finite({0})")
+_light("stablehlo.is_finite", np.isfinite, "is_finite({0})", result_dtype="bool")
 _light("stablehlo.not", np.invert, **_every("not_({0})"))
 _light("stablehlo.popcnt", special.popcnt, **_all("popcnt({0})"))
 _light("stablehlo.count_leading_zeros", special.count_leading_zeros, **_all("clz({0})"))
 _light("chlo.square", np.square, "{0} * {0}", **_all("imul({0}, {0})"))
 _light("chlo.conj", np.conj, "{0}")
-_light("stablehlo.real", np.real)
-_light("stablehlo.imag", np.imag)
-_light("stablehlo.complex", special.make_complex)
+_light("stablehlo.real", np.real, result_dtype="own")
+_light("stablehlo.imag", np.imag, result_dtype="own")
+_light("stablehlo.complex", special.make_complex, result_dtype="own")
 
 _light(
     "stablehlo.add",

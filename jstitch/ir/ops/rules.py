@@ -15,15 +15,6 @@ from jstitch.ir.types import DType, OpaqueType, TensorType
 
 Complaints = Iterator[str]
 _ANY_COUNT = -1
-_CHANGES_DTYPE = {
-    "stablehlo.convert",
-    "stablehlo.bitcast_convert",
-    "stablehlo.real",
-    "stablehlo.imag",
-    "stablehlo.complex",
-    "stablehlo.abs",
-}
-_PREDICATES = {"stablehlo.compare", "stablehlo.is_finite"}
 
 
 def complaints(op: Op, definition: OpDef) -> Complaints:
@@ -40,7 +31,7 @@ def complaints(op: Op, definition: OpDef) -> Complaints:
         return
     yield from _arity(op)
     if definition.op_class.is_elementwise:
-        yield from _elementwise(op)
+        yield from _elementwise(op, definition)
     elif op.name in _EXPECTED:
         yield from _expected_result(op)
 
@@ -51,7 +42,7 @@ def _arity(op: Op) -> Complaints:
         yield f"expected {expected} operands, found {len(op.operands)}"
 
 
-def _elementwise(op: Op) -> Complaints:
+def _elementwise(op: Op, definition: OpDef) -> Complaints:
     if len(op.results) != 1 or not op.operands:
         yield f"expected operands and one result, found {len(op.operands)} and {len(op.results)}"
         return
@@ -60,10 +51,10 @@ def _elementwise(op: Op) -> Complaints:
     shapes = [v.shape for v in op.operands if not (rank_free and v.tensor.rank == 0)] or [()]
     if op.name != "stablehlo.bitcast_convert" and any(s != result.shape for s in shapes):
         yield f"expected operands of shape {result.shape}, found {shapes}"
-    yield from _elementwise_dtypes(op, result.dtype)
+    yield from _elementwise_dtypes(op, definition, result.dtype)
 
 
-def _elementwise_dtypes(op: Op, result: DType) -> Complaints:
+def _elementwise_dtypes(op: Op, definition: OpDef, result: DType) -> Complaints:
     first, *rest = [v.tensor.dtype for v in op.operands]
     if op.name == "stablehlo.select":
         if first is not DType.BOOL:
@@ -71,9 +62,9 @@ def _elementwise_dtypes(op: Op, result: DType) -> Complaints:
         first, *rest = rest or [first]
     if any(d is not first for d in rest):
         yield f"expected operands of one dtype, found {[d.value for d in (first, *rest)]}"
-    if op.name in _PREDICATES and result is not DType.BOOL:
+    if definition.result_dtype == "bool" and result is not DType.BOOL:
         yield f"expected a result of i1, found {result.value}"
-    if op.name not in _PREDICATES | _CHANGES_DTYPE and result is not first:
+    if definition.result_dtype == "operands" and result is not first:
         yield f"expected a result of {first.value}, found {result.value}"
 
 

@@ -1,0 +1,94 @@
+"""The documentation's code runs, and does what the page says; an op is added in one place."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jstitch
+from jstitch.frontend.importer import import_module
+from jstitch.frontend.mlir import ir, make_context
+from jstitch.ir.graph import Graph
+from jstitch.ir.interpret import interpret
+from jstitch.ir.ops import OPS, OpClass, lookup
+from jstitch.ir.verify import check
+from jstitch.passes.plan_frame import plan_frame
+from tests.ir.running import as_function
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+EVERYTHING = jstitch.CompileOptions(gate="off", strict=True)
+NEW_OP = "chlo.is_pos_inf"
+MODULE = """
+func.func @main(%x: tensor<64x300xf32>) -> tensor<64x300xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<64x300xf32>
+  %e = stablehlo.exponential %x : tensor<64x300xf32>
+  %inf = chlo.is_pos_inf %e : tensor<64x300xf32> -> tensor<64x300xi1>
+  %y = stablehlo.select %inf, %zero, %e : tensor<64x300xi1>, tensor<64x300xf32>
+  return %y : tensor<64x300xf32>
+}
+"""
+
+
+def run_page(name: str) -> dict[str, Any]:
+    """Execute the page's Python blocks, in order, in one namespace."""
+    names: dict[str, Any] = {"__name__": name}
+    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / name).read_text(), re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, name, "exec"), names)
+    return names
+
+
+@pytest.fixture
+def new_op() -> Any:
+    """The op of add-an-op.md, in the table while the test runs."""
+    assert NEW_OP not in OPS, "the page's example has become part of the table: pick another"
+    run_page("add-an-op.md")
+    yield OPS[NEW_OP]
+    del OPS[NEW_OP]
+
+
+def sample() -> np.ndarray:
+    x = np.random.default_rng(0).normal(size=(64, 300)).astype(np.float32)
+    x[3, 5], x[9, 0], x[10, 10] = np.inf, -np.inf, 200.0
+    return x
+
+
+def parse() -> tuple[ir.Module, Graph]:
+    with make_context():
+        module = ir.Module.parse(MODULE)
+    return module, import_module(module)
+
+
+def kernels_of(module: ir.Module, graph: Graph) -> tuple[np.ndarray, int]:
+    """The result of the module under `jstitch.jit`, and how many kernels it was stitched into."""
+    since = jstitch.record_count()
+    with jax.enable_x64(True):
+        result = np.asarray(jstitch.jit(as_function(module, graph), options=EVERYTHING)(sample())[0])
+    return result, jstitch.stitch_count(since)
+
+
+def test_an_unknown_op_is_opaque() -> None:
+    module, graph = parse()
+    assert lookup(NEW_OP).op_class is OpClass.OPAQUE
+    assert not [op for p in plan_frame(graph, EVERYTHING).patterns for op in p.ops if op.name == NEW_OP]
+    result, _ = kernels_of(module, graph)
+    assert result[3, 5] == result[10, 10] == result[9, 0] == 0
+
+
+@pytest.mark.usefixtures("new_op")
+def test_one_entry_adds_an_op_everywhere() -> None:
+    module, graph = parse()
+    check(graph)
+    (expected,) = interpret(graph, [sample()])
+    assert expected[3, 5] == expected[10, 10] == 0
+    (pattern,) = plan_frame(graph, EVERYTHING).patterns
+    assert NEW_OP in {op.name for op in pattern.ops}
+    result, kernels = kernels_of(module, graph)
+    assert kernels == 1
+    np.testing.assert_allclose(result, expected, rtol=1e-6)

@@ -1,0 +1,223 @@
+"""The shape of the code: who may import whom, where JAX's private names and op names may stand, file sizes."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MAX_LINES = 400
+
+# Each room may import the ones before it. `errors` and `options` are the ground floor that every room stands
+# on; `_jax` is a leaf that only names JAX.
+ROOMS = (
+    "jstitch.errors",
+    "jstitch.options",
+    "jstitch._jax",
+    "jstitch.ir",
+    "jstitch.runtime",
+    "jstitch.codegen",
+    "jstitch.passes",
+    "jstitch.frontend",
+    "jstitch.api",
+    "jstitch",  # the facade
+    "jstitch.support_table",
+    "jstitch.demo",
+    "jstitch.__main__",
+)
+
+# (importing module, imported module): why not at the top
+LAZY = {
+    ("jstitch.codegen.cpu.build", "jstitch.codegen.cpu.compile_kernel"): "numba, only for a cold build",
+    ("jstitch.runtime.cpu_handler", "jstitch.runtime.native_handler"): "numba, only for a cold build",
+    ("jstitch.runtime.cpu_handler", "jstitch.runtime.numba_compiler"): "numba, only for a cold build",
+}
+
+# file: op names that it spells although it is not the op table, and why
+SPELLS_OPS = {
+    "jstitch.frontend.custom_call": "writes the custom call that a kernel becomes",
+    "jstitch.passes.rewrite_one_hot_scatter": "recognises one op, scatter, and the two forms of its indices",
+    "jstitch.passes.unroll_loops": "rewrites one op, while",
+}
+
+
+@functools.cache
+def modules() -> dict[str, Path]:
+    """Every module of the package by name, symlinked rooms included."""
+    found = {}
+    for folder, _, files in os.walk(ROOT / "jstitch", followlinks=True):
+        for path in (Path(folder, file) for file in files if file.endswith(".py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@functools.cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(modules()[module].read_text())
+
+
+def imported(node: ast.AST) -> Iterator[str]:
+    """Dotted names that an import statement brings in, `from a import b` as a.b."""
+    match node:
+        case ast.Import(names):
+            yield from (alias.name for alias in names)
+        case ast.ImportFrom(module=str(module), names=names):
+            yield from (f"{module}.{alias.name}" for alias in names)
+
+
+def own(name: str) -> str | None:
+    """The module of the package that an imported name is, or lives in."""
+    if name in modules():
+        return name
+    parent = name.rpartition(".")[0]
+    return parent if parent in modules() else None
+
+
+def own_imports(module: str) -> set[str]:
+    names = (name for node in ast.walk(tree(module)) for name in imported(node))
+    return {target for name in names if (target := own(name)) is not None}
+
+
+def room(module: str) -> str:
+    return max((r for r in ROOMS if f"{module}.".startswith(f"{r}.")), key=len)
+
+
+def problems(complain: Callable[[str], Iterator[str]]) -> str:
+    return "\n".join(line for module in sorted(modules()) for line in complain(module))
+
+
+def test_the_walk_sees_every_room() -> None:
+    assert {room(m) for m in modules()} == set(ROOMS)
+    assert len(modules()) > 80
+
+
+def test_imports_point_one_way() -> None:
+    def upward(module: str) -> Iterator[str]:
+        for target in own_imports(module):
+            if ROOMS.index(room(target)) > ROOMS.index(room(module)):
+                yield f"{module} imports {target}: {room(target)} is above {room(module)}"
+
+    assert not problems(upward)
+
+
+def test_no_import_cycles() -> None:
+    done: set[str] = set()
+    path: list[str] = []
+
+    def visit(module: str) -> None:
+        assert module not in path, f"import cycle: {' -> '.join([*path[path.index(module) :], module])}"
+        if module in done:
+            return
+        path.append(module)
+        for target in own_imports(module) - {module}:
+            visit(target)
+        done.add(path.pop())
+
+    for module in modules():
+        visit(module)
+
+
+def test_imports_stand_at_the_top() -> None:
+    found = set()
+    for module in modules():
+        functions = (n for n in ast.walk(tree(module)) if isinstance(n, ast.FunctionDef | ast.Lambda))
+        inner = (node for function in functions for node in ast.walk(function))
+        found |= {(module, own(name) or name) for node in inner for name in imported(node)}
+    assert found == set(LAZY)
+
+
+def test_private_names_of_jax_live_in_one_module() -> None:
+    def private(module: str) -> Iterator[str]:
+        allowed = {"jstitch._jax": ("jax",), "jstitch.frontend.mlir": ("jaxlib",)}.get(module, ())
+        for node in ast.walk(tree(module)):
+            for name in (*imported(node), *attribute(node)):
+                package, *rest = name.split(".")
+                hidden = package == "jaxlib" or (package == "jax" and any(p.startswith("_") for p in rest))
+                if hidden and package not in allowed:
+                    yield f"{module}:{getattr(node, 'lineno', 0)} uses {name}"
+
+    assert not problems(private)
+
+
+def attribute(node: ast.AST) -> Iterator[str]:
+    """`jax.a._b`, written out."""
+    if isinstance(node, ast.Attribute):
+        text = ast.unparse(node)
+        if text.startswith("jax.") and text.replace(".", "").isidentifier():
+            yield text
+
+
+def test_every_use_of_a_private_name_of_jax_has_its_reason() -> None:
+    """Each function of _jax.py that uses one says "Why private" in its docstring."""
+    body = tree("jstitch._jax").body
+    private = {
+        alias.asname or alias.name
+        for node in body
+        if isinstance(node, ast.ImportFrom) and "._" in f"{node.module}."
+        for alias in node.names
+    }
+    assert private
+    for node in body:
+        used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & private
+        if used and isinstance(node, ast.FunctionDef | ast.ClassDef):
+            assert "Why private" in (ast.get_docstring(node) or ""), f"{node.name} uses {used}: no reason"
+
+
+@pytest.mark.parametrize("folder", ["jstitch", "tests", "benchmarks"])
+def test_nobody_imports_the_bare_rooms(folder: str) -> None:
+    for directory, _, files in os.walk(ROOT / folder, followlinks=True):
+        for path in (Path(directory, file) for file in files if file.endswith(".py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                for name in imported(node):
+                    assert name.split(".")[0] not in ("passes", "codegen"), f"{path}: import {name}"
+
+
+_OP_NAME = re.compile(r"(stablehlo|chlo)\.\w+")
+
+
+def op_names(module: str) -> set[str]:
+    """Names of StableHLO and CHLO ops that stand in the code as string literals; docstrings are free."""
+    texts = {
+        id(n.value)
+        for n in ast.walk(tree(module))
+        if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)
+    }
+    constants = (n for n in ast.walk(tree(module)) if isinstance(n, ast.Constant) and id(n) not in texts)
+    return {n.value for n in constants if isinstance(n.value, str) and _OP_NAME.fullmatch(n.value)}
+
+
+def test_ops_are_named_in_the_table_only() -> None:
+    outside = {m for m in modules() if room(m) != "jstitch.ir" and op_names(m)}
+    assert outside == set(SPELLS_OPS)
+    assert not [m for m in modules() if m.startswith("jstitch.ir") and ".ops" not in m and op_names(m)]
+
+
+def test_every_module_says_what_it_is() -> None:
+    def silent(module: str) -> Iterator[str]:
+        if not ast.get_docstring(tree(module)):
+            yield f"{module} has no docstring"
+
+    assert not problems(silent)
+
+
+def test_files_stay_readable() -> None:
+    def long(module: str) -> Iterator[str]:
+        count = len(modules()[module].read_text().splitlines())
+        if count > MAX_LINES:
+            yield f"{module}: {count} lines, expected at most {MAX_LINES}"
+
+    assert not problems(long)
+
+
+def test_packages_are_all_in_the_wheel() -> None:
+    packages = {m for m, path in modules().items() if path.name == "__init__.py"}
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert set(config["tool"]["setuptools"]["packages"]) == packages

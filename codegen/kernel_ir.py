@@ -1,11 +1,11 @@
 """The Kernel IR: what a stitched kernel does, for every target.
 
-    Kernel ::= buffers: Buffer*  phases: Phase*                 phases are separated by a barrier (CPU) or a launch
-    Phase  ::= lanes: Lane*                                     independent; their programs share one grid (packing)
-    Lane   ::= rows R, step s, programs P, stages: Stage*       a program runs its share of the R / s steps in order
-    Stage  ::= nests: Nest*                                     a barrier (block composition) between two stages
+    Kernel ::= buffers: Buffer*  phases: Phase*           phases are separated by a barrier (CPU) or a launch
+    Phase  ::= lanes: Lane*                               independent; their programs share one grid (packing)
+    Lane   ::= rows R, step s, programs P, stages: Stage* a program runs its share of the R/s steps in order
+    Stage  ::= nests: Nest*                               a barrier (block composition) between two stages
     Nest   ::= loops: Loop*  accumulators: Accumulator*  body: Instr*
-    Instr  ::= Load | Let | Store                               scalar; `depth` = number of loops around it
+    Instr  ::= Load | Let | Store                         scalar; `depth` = number of loops around it
 
 A lane's row r owns elements [r * n / R, (r + 1) * n / R) of every blocked tensor of n elements, so a program
 never needs another's values before the next phase. Nothing here is specific to a target: threads, vector

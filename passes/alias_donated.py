@@ -49,7 +49,11 @@ def _is_safe(kernel: Kernel, arg: Buffer, result: Buffer) -> bool:
 
 def _nests(kernel: Kernel) -> list[Nest]:
     return [
-        nest for phase in kernel.phases for lane in phase.lanes for stage in lane.stages for nest in stage.nests
+        nest
+        for phase in kernel.phases
+        for lane in phase.lanes
+        for stage in lane.stages
+        for nest in stage.nests
     ]
 
 

@@ -1,6 +1,6 @@
 """Replace every pattern of a plan by one `jstitch.kernel` op whose region is the pattern.
 
-    %1 = exp %0; %2 = reduce %1; %3 = divide %1, %2     ->     %3 = jstitch.kernel(%0) {exp; reduce; divide}
+%1 = exp %0; %2 = reduce %1; %3 = divide %1, %2     ->     %3 = jstitch.kernel(%0) {exp; reduce; divide}
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ class CostEstimate:
     def seconds(self) -> float:
         """Launches, then the slower of memory and arithmetic."""
         memory = self.nbytes / bandwidth(self.nbytes)
-        return self.launches * 4e-7 + max(memory, self.cycles * 4e-11) + 0.3 * min(memory, self.cycles * 4e-11)
+        return (
+            self.launches * 4e-7 + max(memory, self.cycles * 4e-11) + 0.3 * min(memory, self.cycles * 4e-11)
+        )
 
 
 def bandwidth(nbytes: float) -> float:
@@ -66,7 +68,10 @@ def _lane_cost(
 ) -> CostEstimate:
     chosen = set(ops)
     written = [
-        v for op in ops for v in op.results if v in grouping.spilled or v in pattern.outputs or op.name == PARTIAL
+        v
+        for op in ops
+        for v in op.results
+        if v in grouping.spilled or v in pattern.outputs or op.name == PARTIAL
     ]
     reads: set[Value] = set()
     cycles = 0.0

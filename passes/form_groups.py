@@ -236,7 +236,9 @@ def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Gro
         partials = tuple(_partial_value(v, group.programs) for v in op.results)
         attrs = dict(op.attrs)
         partial = replace(op, name=PARTIAL, results=partials, attrs=attrs)
-        combine = replace(op, operands=(*partials, *op.operands[len(op.results) :]), attrs={**attrs, "dimensions": (0,)})
+        combine = replace(
+            op, operands=(*partials, *op.operands[len(op.results) :]), attrs={**attrs, "dimensions": (0,)}
+        )
         new_ops += [partial, combine]
         new_group[partial] = group
         del new_group[op]

@@ -1,6 +1,6 @@
 """Keep a pattern only if its stitched kernel is modelled to beat XLA's kernels for the same ops.
 
-    x + 1 over 64 MB: 2 launches, 128 MB each way   ->   stays XLA's, "modelled 5.1 ms against XLA's 5.1 ms"
+x + 1 over 64 MB: 2 launches, 128 MB each way   ->   stays XLA's, "modelled 5.1 ms against XLA's 5.1 ms"
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Verdict:
     def __str__(self) -> str:
         ours, xla = self.ours, self.xla
         return (
-            f"modelled {ours.seconds * 1e6:.1f} us ({ours.nbytes / 1e6:.2f} MB) "
-            f"against XLA's {xla.seconds * 1e6:.1f} us ({xla.nbytes / 1e6:.2f} MB, {xla.launches:.0f} kernels)"
+            f"modelled {ours.seconds * 1e6:.1f} us ({ours.nbytes / 1e6:.2f} MB) against XLA's "
+            f"{xla.seconds * 1e6:.1f} us ({xla.nbytes / 1e6:.2f} MB, {xla.launches:.0f} kernels)"
         )
 
 
@@ -93,7 +93,7 @@ def trim(plan: FusionPlan, pattern: FusionPattern) -> FusionPattern | None:
 
 
 def _only_moves(op: Op, pattern: FusionPattern) -> bool:
-    """A shape op at the pattern's end whose operand is in memory without it, or that only repeats elements."""
+    """A shape op at the pattern's end whose operand is in memory without it, or that repeats elements."""
     if lookup(op.name).op_class is not OpClass.SHAPE or is_free(op) or op.result not in pattern.outputs:
         return False
     if any(op.result in user.operands for user in pattern.ops):

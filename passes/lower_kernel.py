@@ -318,8 +318,10 @@ class _NestWriter:
         dims = [] if self.group.flat else _inner_dims(self.shape, self.rows)
         if self.collapse or dims == [-1]:
             size = math.prod(self.shape) // self.rows
-            self.loops.append(Loop(Var("i", size), 0, size))
-            return {-1: var(Var("i", size))}
+            lo, hi = self.ranges.get("i", (0, size))
+            if hi - lo > 1:
+                self.loops.append(Loop(Var("i", hi - lo), 0, hi - lo))
+            return {-1: add(var(Var("i", hi - lo)), const(lo))}
         found: dict[int, Index] = {}
         for d in dims:
             name = f"i{d}"

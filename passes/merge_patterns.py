@@ -24,11 +24,7 @@ def merge_patterns(plan: FusionPlan) -> FusionPlan:
     """The plan with patterns merged; refusals of edges that became inner ones are dropped."""
     merged = _Merger(plan).run()
     owner = {op: n for n, p in enumerate(merged) for op in p.ops if not is_free(op)}
-    refusals = tuple(
-        r
-        for r in plan.refusals
-        if owner.get(r.producer, -1) != owner.get(r.consumer, -2)
-    )
+    refusals = tuple(r for r in plan.refusals if owner.get(r.producer, -1) != owner.get(r.consumer, -2))
     return FusionPlan(plan.frame, tuple(merged), refusals)
 
 
@@ -153,4 +149,3 @@ class _Merger:
         self.node_of.update((op, n) for op in union.ops if not is_free(op))
         self.patterns[n], self.seconds[n] = union, cost
         self._push(n)
-

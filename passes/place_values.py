@@ -4,8 +4,8 @@
                         stage 1   exp -> arena; sum            (expensive, two users: kept)
                         stage 2   exp / sum -> result
 
-Size requirements follow FS-2018 section 5.1: reductions must be kept; an elementwise chain that several stages
-use is kept when computing it again costs more than a store and a load.
+Size requirements follow FS-2018 section 5.1: reductions must be kept; an elementwise chain that several
+stages use is kept when computing it again costs more than a store and a load.
 """
 
 from __future__ import annotations

@@ -14,4 +14,3 @@ def plan_frame(frame: Graph, options: CompileOptions) -> FusionPlan:
     """Patterns that become kernels, disjoint and acyclic, and a reason for every edge left unfused."""
     plan = plan_layers(frame)
     return gate(merge_patterns(plan), enabled=options.gate == "model")
-

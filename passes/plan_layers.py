@@ -63,6 +63,8 @@ def _type_reason(op: Op) -> str | None:
                 return f"{op.name} has a value of type {dtype.value}, which kernels do not compute with"
     if not any(v.tensor.size for v in op.results):
         return f"{op.name} is empty: {op.results[0].type}"
+    if OPS[op.name].op_class is OpClass.REDUCTION and not op.operands[0].tensor.size:
+        return f"{op.name} reduces nothing: {op.operands[0].type}"
     return None
 
 

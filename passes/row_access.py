@@ -90,9 +90,7 @@ def _mentions(e: Index, name: str) -> bool:
 
 
 def _is_modular(index: tuple[Index, ...]) -> bool:
-    return any(
-        isinstance(a, FloorDiv | Mod | Clamp) and _mentions(a.of, ROW_VAR) for a in atoms(index)
-    )
+    return any(isinstance(a, FloorDiv | Mod | Clamp) and _mentions(a.of, ROW_VAR) for a in atoms(index))
 
 
 def _access(index: tuple[Index, ...], shape: tuple[int, ...], rows: int) -> Access:

@@ -13,10 +13,12 @@ import pytest
 import jstitch
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import ir, make_context
-from jstitch.ir.graph import Graph
+from jstitch.ir.graph import Graph, Value
 from jstitch.ir.interpret import interpret
-from jstitch.ir.ops import OPS, OpClass, lookup
+from jstitch.ir.ops import OPS, OpClass, build, lookup
+from jstitch.ir.types import DType, TensorType
 from jstitch.ir.verify import check
+from jstitch.passes.pipeline import run, verify_after
 from jstitch.passes.plan_frame import plan_frame
 from tests.ir.running import as_function
 
@@ -92,3 +94,17 @@ def test_one_entry_adds_an_op_everywhere() -> None:
     result, kernels = kernels_of(module, graph)
     assert kernels == 1
     np.testing.assert_allclose(result, expected, rtol=1e-6)
+
+
+def test_the_example_pass_works_in_the_pipeline() -> None:
+    names = run_page("add-a-pass.md")
+    x = Value(TensorType((4,), DType.F32))
+    once = build.elementwise("stablehlo.negate", x)
+    twice = build.elementwise("stablehlo.negate", once.result)
+    last = build.add(twice.result, once.result)
+    graph = Graph((x,), (once, twice, last), (last.result,))
+    (same,) = [op for op in names["drop_double_negation"](graph).ops if op.name == last.name]
+    assert same.operands == (x, once.result)
+    after = run(graph, names["with_mine"], after=verify_after)
+    argument = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(interpret(after, [argument])[0], interpret(graph, [argument])[0])

@@ -1,4 +1,4 @@
-"""The shape of the code: who may import whom, where JAX's private names and op names may stand, file sizes."""
+"""The shape of the code: who imports whom, where JAX's private names and op names may stand, file sizes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ ROOMS = (
     "jstitch.frontend",
     "jstitch.api",
     "jstitch",  # the facade
-    "jstitch.support_table",
     "jstitch.demo",
     "jstitch.__main__",
 )

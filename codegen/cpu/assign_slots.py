@@ -8,6 +8,7 @@ Lanes that share code find their buffers at `first + lane * stride`: their opera
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,7 +96,7 @@ class Slots:
 
 
 def _is_even(numbers: Sequence[int]) -> bool:
-    return len({b - a for a, b in zip(numbers, numbers[1:], strict=False)}) <= 1
+    return len({b - a for a, b in itertools.pairwise(numbers)}) <= 1
 
 
 def _times(stride: int) -> str:

@@ -139,9 +139,16 @@ class _Lane:
         if lane.flat:
             share = -(-lane.rows // (lane.programs * VECTOR)) * VECTOR
             lo, hi = f"p * {share}", f"p * {share} + {share}"
-            return [f"lo = clamp_index({lo}, 0, {lane.rows})", f"hi = clamp_index({hi}, 0, {lane.rows})", *body]
+            return [
+                f"lo = clamp_index({lo}, 0, {lane.rows})",
+                f"hi = clamp_index({hi}, 0, {lane.rows})",
+                *body,
+            ]
         steps = lane.rows // lane.step
-        lo, hi = f"lo = quotient(p * {steps}, {lane.programs})", f"hi = quotient((p + 1) * {steps}, {lane.programs})"
+        lo, hi = (
+            f"lo = quotient(p * {steps}, {lane.programs})",
+            f"hi = quotient((p + 1) * {steps}, {lane.programs})",
+        )
         var = ROW if lane.step == 1 else STEP
         return [lo, hi, f"for {var} in range(lo, hi):", *_indent(body)]
 
@@ -171,7 +178,9 @@ class _Lane:
             case Let(name, text, _):
                 return f"{name} = {text}"
             case Load(name, b, offset, _):
-                return f"{name} = load_{_suffix(b)}(b{self.number[b]}, {print_index(offset)}, {self._scope(b)})"
+                return (
+                    f"{name} = load_{_suffix(b)}(b{self.number[b]}, {print_index(offset)}, {self._scope(b)})"
+                )
             case Store(b, offset, value, _):
                 where = f"b{self.number[b]}, {print_index(offset)}"
                 return f"store_{_suffix(b)}({where}, {value}, {self._scope(b)})"
@@ -199,4 +208,3 @@ def _instructions(stages: Sequence[Stage]) -> Iterator[Instr]:
 
 def _indent(lines: Sequence[str]) -> list[str]:
     return [f"    {line}" for line in lines]
-

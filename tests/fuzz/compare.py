@@ -87,7 +87,9 @@ def _closely(
     if strange.any():
         return _describe("NaN or infinity", strange, found, expected, exact)
     own = np.abs(np.stack([expected, other]) - exact)
-    allowed = SLACK * np.where(np.isfinite(own), own, 0).max(axis=0) + ulp(exact, dtype) * (F64_ULPS if dtype == np.float64 else 1.0)
+    allowed = SLACK * np.where(np.isfinite(own), own, 0).max(axis=0) + ulp(exact, dtype) * (
+        F64_ULPS if dtype == np.float64 else 1.0
+    )
     largest = np.max(np.where(finite, allowed, 0), initial=0.0)
     wrong = ~same & (np.abs(found - exact) > np.maximum(allowed, _share(largest, exact)))
     return _describe("too far off", wrong, found, expected, exact) if wrong.any() else None

@@ -1,0 +1,153 @@
+"""Make the generated parts of README.md and docs/ anew; `--check` only says whether they are up to date.
+
+    <!-- generated: op table -->
+    ... replaced by what PARTS["op table"] returns ...
+    <!-- end -->
+
+The dumps shown are those of README's own example, so run it with the jax release that README names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import tempfile
+import types
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import jstitch
+from jstitch.ir.graph import Op, Value
+from jstitch.ir.ops import OPS, OpClass, OpDef
+from jstitch.ir.types import DType, TensorType
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+_PART = re.compile(r"(<!-- generated: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+WHERE = {
+    OpClass.LIGHT: "in kernels",
+    OpClass.EXPENSIVE: "in kernels",
+    OpClass.REDUCTION: "in kernels",
+    OpClass.SHAPE: "in kernels, as index arithmetic: nothing is moved",
+    OpClass.INDEX: "in kernels, as index arithmetic: nothing is moved",
+    OpClass.CONSTANT: "in kernels when small or uniform, else an input",
+    OpClass.CONTRACTION: "left to XLA",
+    OpClass.CONTROL: "left to XLA; their regions are stitched",
+}
+
+
+def op_table() -> str:
+    """One row per class of ops, from the op table."""
+    return "\n".join(["| ops | kind | where they run |", "| --- | --- | --- |", *_op_rows()])
+
+
+def _op_rows() -> Iterator[str]:
+    named = [d for d in OPS.values() if d.name.startswith(("stablehlo.", "chlo."))]
+    named.sort(key=lambda d: (d.name.startswith("chlo."), d.name))
+    for kind, where in WHERE.items():
+        ours = [d for d in named if d.op_class is kind and _has_kernel_form(d)]
+        others = [d for d in named if d.op_class is kind and d not in ours]
+        for group, place in ((ours, where), (others, "left to XLA")):
+            names = ", ".join(f"`{d.name.removeprefix('stablehlo.')}`" for d in group)
+            if names:
+                yield f"| {names} | {kind.value} | {place} |"
+    yield "| everything else | opaque | left to XLA |"
+
+
+def _has_kernel_form(definition: OpDef) -> bool:
+    """Whether an elementwise op has an expression for some type; one that depends on attributes has."""
+    if not definition.op_class.is_elementwise:
+        return True
+    if definition.scalar is None:
+        return False
+    for dtype in (DType.F32, DType.S32, DType.BOOL):
+        value = Value(TensorType((), dtype))
+        try:
+            if definition.scalar(Op(definition.name, (value,), (value,))) is not None:
+                return True
+        except KeyError:
+            return True
+    return False
+
+
+def option_table() -> str:
+    """One row per field of CompileOptions, its meaning taken from the class's docstring."""
+    fields = [field.name for field in dataclasses.fields(jstitch.CompileOptions)]
+    text = " ".join((jstitch.CompileOptions.__doc__ or "").split())
+    rows = ["| option | variable | meaning |", "| --- | --- | --- |"]
+    for name in fields:
+        found = re.search(rf"\b{name}: (.*?)\.(?= (?:{'|'.join(fields)}): | Raises )", text)
+        if found is None:
+            raise LookupError(f"Expected '{name}: ...' in the docstring of CompileOptions, found nothing.")
+        rows.append(f"| `{name}` | `JSTITCH_{name.upper()}` | {found[1]} |")
+    return "\n".join(rows)
+
+
+@cache
+def dump() -> dict[str, str]:
+    """The dump of README's example: stage name -> text."""
+    block = re.search(r"^```python\n(.*?)^```", PAGES[0].read_text(), re.MULTILINE | re.DOTALL)
+    assert block is not None, "README.md has no example"
+    example = types.ModuleType("example")
+    exec(compile(block[1], "example.py", "exec"), example.__dict__)
+    folder = tempfile.mkdtemp()
+    options = jstitch.CompileOptions(dump_dir=folder)
+    function = jstitch.stitch(example.masked_softmax.__wrapped__, options)
+    shape = (8, 128, 512)
+    jax.jit(function).lower(
+        jax.ShapeDtypeStruct(shape, jax.numpy.bfloat16), jax.ShapeDtypeStruct(shape, np.bool_)
+    )
+    files = sorted(Path(folder).glob("*/*"))
+    return {path.name.partition("_")[2]: path.read_text().strip() for path in files} | {
+        "names": "\n".join(path.name for path in files)
+    }
+
+
+def fenced(language: str, text: str) -> str:
+    return f"```{language}\n{text}\n```"
+
+
+def _dumped(name: str, language: str = "text") -> Callable[[], str]:
+    return lambda: fenced(language, dump()[name])
+
+
+def source_body() -> str:
+    """The generated kernel without its imports."""
+    return fenced("py", dump()["masked_softmax_0.py"].partition("\n\n\n")[2])
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "op table": op_table,
+    "option table": option_table,
+    "dump names": _dumped("names"),
+    "dump input": _dumped("input.mlir", "mlir"),
+    "dump graph": _dumped("clone_broadcasts.txt"),
+    "dump plan": _dumped("plan.txt"),
+    "dump kernel": _dumped("masked_softmax_0.kernel.txt"),
+    "dump source": _dumped("masked_softmax_0.py", "py"),
+    "kernel": source_body,
+}
+
+
+def refreshed(text: str) -> str:
+    """The page with every generated part made anew."""
+    return _PART.sub(lambda m: f"{m[1]}{PARTS[m[2]]()}\n{m[3]}", text)
+
+
+def main() -> int:
+    stale = [page for page in PAGES if refreshed(page.read_text()) != page.read_text()]
+    for page in stale:
+        print(f"{page.relative_to(ROOT)} is {'out of date' if '--check' in sys.argv else 'rewritten'}")
+        if "--check" not in sys.argv:
+            page.write_text(refreshed(page.read_text()))
+    return int(bool(stale) and "--check" in sys.argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""Follow a small kernel element by element: who writes each element, and who reads it when.
+
+    phase 0: s0[r] = ...  (program p)        fine: phase 1 reads s0 in any program
+    phase 0: o0[0] = ...  (every program)    wrong: programs 0 and 1 both write o0[0]
+
+Every load and store is enumerated over its loops; nothing is computed. A kernel with more points than
+`LIMIT` is not followed: its shapes differ from those of a small one in extents only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jstitch.codegen.kernel_ir import (
+    PROGRAM,
+    ROW,
+    STEP,
+    Buffer,
+    Kernel,
+    Lane,
+    Let,
+    Load,
+    Nest,
+    Space,
+    Stage,
+    Store,
+)
+from jstitch.codegen.print_index import print_index
+from jstitch.ir.index import Clamp, Dynamic, FloorDiv, Index, Mod, Var, atoms
+
+LIMIT = 1 << 18  # points of one kernel
+FLAT_ALIGN = 16  # flat lanes are dealt out in multiples of this many rows
+NOBODY, ONCE = -1, -1
+
+
+def check_flow(kernel: Kernel) -> Iterator[str]:
+    """Reads of what was not written, writes that race, results that are not written."""
+    if _points(kernel) > LIMIT:
+        return
+    flow = _Flow(kernel)
+    for p, phase in enumerate(kernel.phases):
+        flow.begin()
+        for q, lane in enumerate(phase.lanes):
+            for s, stage in enumerate(lane.stages):
+                for nest in stage.nests:
+                    found = flow.nest(lane, q, stage, nest)
+                    yield from (f"phase {p}, lane {q}, stage {s}: {text}" for text in found)
+    for b in kernel.results:
+        missing = int((flow.memory[b].writer == NOBODY).sum())
+        if missing:
+            yield f"{missing} of {b.type.size} elements of {b.name} are never written"
+
+
+def _points(kernel: Kernel) -> int:
+    total = 0
+    for phase in kernel.phases:
+        for lane in phase.lanes:
+            for stage in lane.stages:
+                for nest in stage.nests:
+                    inner = math.prod(x.hi - x.lo for x in nest.loops if x.var.name != ROW)
+                    total += lane.rows * inner * (len(nest.body) + len(nest.after))
+    return total + sum(b.type.size for b in (*kernel.args, *kernel.results, *kernel.scratch))
+
+
+def values_of(e: Index, limit: int, known: Mapping[str, np.ndarray] | None = None) -> np.ndarray | None:
+    """Every value of an Index over its variables (or `known` ones); None when that is not known or too much."""
+    found = sorted({a for a in atoms([e]) if isinstance(a, Var) and a.name not in (known or {})}, key=str)
+    if any(isinstance(a, Dynamic) for a in atoms([e])) or math.prod(v.extent for v in found) > limit:
+        return None
+    grid = np.meshgrid(*(np.arange(v.extent) for v in found), indexing="ij", sparse=True)
+    return evaluate_index(e, {**{v.name: g for v, g in zip(found, grid, strict=True)}, **(known or {})})
+
+
+def evaluate_index(e: Index, known: Mapping[str, np.ndarray]) -> np.ndarray:
+    """An Index without Dynamic atoms on arrays of its variables."""
+    total = np.asarray(e.const, np.int64)
+    for atom, k in e.terms:
+        match atom:
+            case Var(name, _):
+                value = known[name]
+            case FloorDiv(of, by):
+                value = evaluate_index(of, known) // by
+            case Mod(of, by):
+                value = evaluate_index(of, known) % by
+            case Clamp(of, low, high):
+                value = np.clip(evaluate_index(of, known), low, high)
+            case Dynamic():
+                raise KeyError(f"'{atom}' is known at run time only")
+        total = total + value * k
+    return total
+
+
+@dataclass
+class _Memory:
+    """For each element: the program and step that wrote it last, and the lane; NOBODY before.
+
+    `initial`: the program whose once-stage wrote it. `old`: written in an earlier phase.
+    """
+
+    writer: np.ndarray
+    step: np.ndarray
+    initial: np.ndarray
+    old: np.ndarray
+
+
+class _Flow:
+    """The state of memory while a kernel is followed, nest by nest, all programs side by side."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.memory: dict[Buffer, _Memory] = {}
+        for b in (*kernel.results, *kernel.scratch):
+            fresh = (np.full(b.type.size, NOBODY) for _ in range(3))
+            self.memory[b] = _Memory(*fresh, np.zeros(b.type.size, np.bool_))
+        self.tiles: dict[Buffer, np.ndarray] = {}
+
+    def begin(self) -> None:
+        """A phase begins: everything written so far is there for everyone; arenas are empty."""
+        self.tiles = {}
+        for m in self.memory.values():
+            m.old |= m.writer != NOBODY
+
+    def nest(self, lane: Lane, number: int, stage: Stage, nest: Nest) -> Iterator[str]:
+        """All loads, then all stores: a nest may go on from what it stored itself only where that was set."""
+        around = _Around(lane, number, stage, nest)
+        for instr in (*nest.body, *nest.after):
+            if isinstance(instr, Load) and instr.buffer.space is not Space.ARG:
+                yield from self._load(around, instr)
+        loaded = {i.buffer for i in nest.body if isinstance(i, Load)}
+        written: dict[Buffer, np.ndarray] = {}
+        for instr in (*nest.body, *nest.after):
+            if isinstance(instr, Store):
+                yield from self._store(around, instr, instr.buffer in loaded, written)
+
+    def _load(self, around: _Around, instr: Load) -> Iterator[str]:
+        where = f"{instr.buffer.name}[{print_index(instr.offset)}]"
+        points = around.points(instr.offset, instr.depth)
+        if instr.buffer.space is Space.ARENA:
+            written = self.tiles.get(instr.buffer)
+            fine = written is not None and (written.all() if points is None else written[points].all())
+            if not fine:
+                yield f"{where} is read before it is written in the same step"
+            return
+        m = self.memory[instr.buffer]
+        if points is None:
+            if not m.old.all():
+                yield f"{where} is read at run-time offsets before all of it is written"
+            return
+        step, offset = points
+        program = around.program[step]
+        mine = (m.writer[offset] == program) & ((m.step[offset] == around.stamp(step)) | around.once)
+        mine |= m.initial[offset] == program
+        wrong = ~(m.old[offset] | mine)
+        if wrong.any():
+            yield f"{where} reads {int(wrong.sum())} elements that its program has not written"
+
+    def _store(
+        self, around: _Around, instr: Store, goes_on: bool, written: dict[Buffer, np.ndarray]
+    ) -> Iterator[str]:
+        where = f"{instr.buffer.name}[{print_index(instr.offset)}]"
+        points = around.points(instr.offset, instr.depth)
+        if points is None:
+            yield f"{where} is a store at a run-time offset"
+            return
+        step, offset = points
+        if instr.buffer.space is Space.ARENA:
+            empty = np.zeros((around.steps, instr.buffer.type.size), np.bool_)
+            self.tiles.setdefault(instr.buffer, empty)[step, offset] = True
+            return
+        m, program = self.memory[instr.buffer], around.program[step]
+        if m.old[offset].any():
+            yield f"{where} writes elements that an earlier phase wrote"
+        other = (m.writer[offset] != NOBODY) & (m.writer[offset] != program)
+        if other.any():
+            yield f"{where} writes {int(other.sum())} elements that another program writes"
+        again = (m.writer[offset] == program) & (m.initial[offset] != program)
+        if again.any() and not goes_on:
+            yield f"{where} writes {int(again.sum())} elements a second time"
+        yield from _race(where, offset, program, around.stamp(step), m.initial)
+        m.writer[offset], m.step[offset] = program, around.stamp(step)
+        if around.once:
+            m.initial[offset] = program
+
+
+def _race(
+    where: str, offset: np.ndarray, program: np.ndarray, step: np.ndarray, initial: np.ndarray
+) -> Iterator[str]:
+    """Elements that different programs, or different steps of one, write in one nest."""
+    order = np.lexsort((step.ravel(), offset.ravel()))
+    o, p, s = (x.ravel()[order] for x in (offset, program, step))
+    same = o[1:] == o[:-1]
+    if (same & (p[1:] != p[:-1])).any():
+        yield f"{where} writes the same elements in several programs"
+    elif (same & (s[1:] != s[:-1]) & (initial[o[1:]] != p[1:])).any():
+        yield f"{where} writes the same elements in several steps"
+
+
+class _Around:
+    """The steps of a lane, each with its program, and a nest's points in them."""
+
+    def __init__(self, lane: Lane, number: int, stage: Stage, nest: Nest) -> None:
+        self.lane, self.loops, self.once = lane, nest.loops, stage.once
+        programs = np.arange(lane.programs)
+        self.steps = lane.programs if stage.once else lane.rows // lane.step
+        owner = programs if stage.once else _owners(lane)
+        self.program = owner + (number << 32)  # programs of different lanes differ
+
+    def stamp(self, step: np.ndarray) -> np.ndarray:
+        return np.full_like(step, ONCE) if self.once else step
+
+    def points(self, offset: Index, depth: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """(step, element) of every access; None for offsets known at run time only."""
+        if any(isinstance(a, Dynamic) for a in atoms([offset])):
+            return None
+        loops = [x for x in self.loops[:depth] if x.var.name != ROW]
+        rows = self.lane.step if any(x.var.name == ROW for x in self.loops[:depth]) else 1
+        axes = [np.arange(self.steps), np.arange(rows), *(np.arange(x.lo, x.hi) for x in loops)]
+        step, row, *inner = np.meshgrid(*axes, indexing="ij")
+        known = {x.var.name: values for x, values in zip(loops, inner, strict=True)}
+        known |= {PROGRAM: self.program[step] & 0xFFFFFFFF, STEP: step, ROW: step * self.lane.step + row}
+        found = np.broadcast_to(evaluate_index(offset, known), step.shape)
+        return step.ravel(), found.ravel()
+
+
+def _owners(lane: Lane) -> np.ndarray:
+    """The program of each step."""
+    steps, p = lane.rows // lane.step, np.arange(lane.programs)
+    if lane.flat:
+        share = -(-lane.rows // (lane.programs * FLAT_ALIGN)) * FLAT_ALIGN
+        return np.arange(steps) // share
+    ends = (p + 1) * steps // lane.programs
+    return np.searchsorted(ends, np.arange(steps), side="right")
+
+
+__all__: Sequence[str] = ("LIMIT", "check_flow", "evaluate_index", "values_of")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jstitch.ir.index import Atom, Clamp, Dynamic, FloorDiv, Index, Mod, Var
+from jstitch.ir.index import Atom, Clamp, Dynamic, FloorDiv, Index, Mod, Var, add, bounds, const
 
 
 def print_index(e: Index) -> str:
@@ -30,10 +30,17 @@ def _print_atom(atom: Atom) -> str:
         case Var(name, _):
             return name
         case FloorDiv(of, by):
-            return f"quotient({print_index(of)}, {by})"
+            steps = _steps_below_zero(of, by)
+            text = f"quotient({print_index(add(of, const(steps * by)))}, {by})"
+            return f"({text} - {steps})" if steps else text
         case Mod(of, by):
-            return f"remainder_pos({print_index(of)}, {by})"
+            return f"remainder_pos({print_index(add(of, const(_steps_below_zero(of, by) * by)))}, {by})"
         case Clamp(of, lo, hi):
             return f"clamp_index({print_index(of)}, {lo}, {hi})"
         case Dynamic(operand, _):
             return f"int64({operand})"
+
+
+def _steps_below_zero(e: Index, by: int) -> int:
+    """How many times `by` must be added to make e >= 0, which is all that the vocabulary divides."""
+    return max(0, -(bounds(e)[0] // by))

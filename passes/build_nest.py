@@ -27,6 +27,7 @@ from jstitch.ir.index import (
     Var,
     add,
     atoms,
+    bounds,
     linearize,
     mul,
     substitute,
@@ -36,7 +37,7 @@ from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.ops.build import is_splat
 from jstitch.ir.types import DType
 from jstitch.passes.plan import is_free
-from jstitch.passes.row_access import read_index
+from jstitch.passes.row_access import ROW_VAR, is_reduction, read_index
 
 DTYPE_NAMES = {d: d.name.lower() for d in DType}
 _LITERALS = {
@@ -107,11 +108,28 @@ class NestBuilder:
         key = (v, index)
         if key not in self.memo:
             place = self.places.get(v)
-            if place is not None and not compute:
+            if place is not None and not compute and self._is_here(v, place, index):
                 self.memo[key] = self.load(v, place, index)
             else:
                 self.memo[key] = self._compute(v, index)
         return self.memo[key]
+
+    def _is_here(self, v: Value, place: Place, index: tuple[Index, ...]) -> bool:
+        """Whether memory holds the element: a tile lacks other rows, which are computed again."""
+        producer = self.producers.get(v)
+        if place.buffer.space is not Space.ARENA or producer is None or is_reduction(producer):
+            return True
+        offset = linearize(read_index(index, v.shape), v.shape)
+        low, high = bounds(self._in_step(self.tile_offset(offset, v, place), place))
+        return low >= 0 and high < place.buffer.type.size
+
+    def _in_step(self, e: Index, place: Place) -> Index:
+        """The row as the step's first row and a place in the step, which cancel out of a tile's offsets."""
+        step = place.buffer.type.shape[0]
+        if step == 1:
+            return e
+        row = add(self.first_row, var(Var("row in step", step)))
+        return substitute(e, lambda atom: row if isinstance(atom, Var) and atom.name == ROW_VAR else None)
 
     def load(self, v: Value, place: Place, index: tuple[Index, ...]) -> str:
         offset = linearize(read_index(index, v.shape), v.shape)

@@ -10,7 +10,7 @@ Every load and store is enumerated over its loops; nothing is computed. A kernel
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,6 @@ from jstitch.codegen.kernel_ir import (
     Buffer,
     Kernel,
     Lane,
-    Let,
     Load,
     Nest,
     Space,
@@ -67,7 +66,7 @@ def _points(kernel: Kernel) -> int:
 
 
 def values_of(e: Index, limit: int, known: Mapping[str, np.ndarray] | None = None) -> np.ndarray | None:
-    """Every value of an Index over its variables (or `known` ones); None when that is not known or too much."""
+    """Every value of an Index over its variables (or `known` ones); None when unknown or too many."""
     found = sorted({a for a in atoms([e]) if isinstance(a, Var) and a.name not in (known or {})}, key=str)
     if any(isinstance(a, Dynamic) for a in atoms([e])) or math.prod(v.extent for v in found) > limit:
         return None
@@ -113,8 +112,9 @@ class _Flow:
     def __init__(self, kernel: Kernel) -> None:
         self.memory: dict[Buffer, _Memory] = {}
         for b in (*kernel.results, *kernel.scratch):
-            fresh = (np.full(b.type.size, NOBODY) for _ in range(3))
-            self.memory[b] = _Memory(*fresh, np.zeros(b.type.size, np.bool_))
+            nobody = np.full(b.type.size, NOBODY)
+            never = np.zeros(b.type.size, np.bool_)
+            self.memory[b] = _Memory(nobody, nobody.copy(), nobody.copy(), never)
         self.tiles: dict[Buffer, np.ndarray] = {}
 
     def begin(self) -> None:
@@ -130,10 +130,10 @@ class _Flow:
             if isinstance(instr, Load) and instr.buffer.space is not Space.ARG:
                 yield from self._load(around, instr)
         loaded = {i.buffer for i in nest.body if isinstance(i, Load)}
-        written: dict[Buffer, np.ndarray] = {}
+        goes_on = any(isinstance(i, Store) and i.buffer in loaded for i in nest.body)  # it accumulates
         for instr in (*nest.body, *nest.after):
             if isinstance(instr, Store):
-                yield from self._store(around, instr, instr.buffer in loaded, written)
+                yield from self._store(around, instr, goes_on)
 
     def _load(self, around: _Around, instr: Load) -> Iterator[str]:
         where = f"{instr.buffer.name}[{print_index(instr.offset)}]"
@@ -157,9 +157,7 @@ class _Flow:
         if wrong.any():
             yield f"{where} reads {int(wrong.sum())} elements that its program has not written"
 
-    def _store(
-        self, around: _Around, instr: Store, goes_on: bool, written: dict[Buffer, np.ndarray]
-    ) -> Iterator[str]:
+    def _store(self, around: _Around, instr: Store, goes_on: bool) -> Iterator[str]:
         where = f"{instr.buffer.name}[{print_index(instr.offset)}]"
         points = around.points(instr.offset, instr.depth)
         if points is None:
@@ -233,6 +231,3 @@ def _owners(lane: Lane) -> np.ndarray:
         return np.arange(steps) // share
     ends = (p + 1) * steps // lane.programs
     return np.searchsorted(ends, np.arange(steps), side="right")
-
-
-__all__: Sequence[str] = ("LIMIT", "check_flow", "evaluate_index", "values_of")

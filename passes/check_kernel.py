@@ -260,7 +260,8 @@ def in_step(e: Index, lane: Lane) -> Index:
 
 def _within(e: Index, loops: Sequence[Loop]) -> Index:
     """Loop variables that run over a part of their extent: shifted to start at 0."""
-    part = {loop.var: loop for loop in loops if loop.var.name != ROW and (loop.lo, loop.hi) != (0, loop.var.extent)}
+    inner = (loop for loop in loops if loop.var.name != ROW)
+    part = {loop.var: loop for loop in inner if (loop.lo, loop.hi) != (0, loop.var.extent)}
     if not part:
         return e
 

@@ -33,6 +33,10 @@ class CostEstimate:
         )
 
     @property
+    def without_launches(self) -> CostEstimate:
+        return CostEstimate(0.0, self.nbytes, self.cycles)
+
+    @property
     def seconds(self) -> float:
         """Launches, then the slower of memory and arithmetic."""
         memory = self.nbytes / bandwidth(self.nbytes)

@@ -17,6 +17,8 @@ from jstitch.passes.cost_model import kernel_cost
 from jstitch.passes.plan import FusionPattern, FusionPlan, is_free, make_pattern
 
 MAX_OPS = 400
+SCALARS = 256  # bytes; sharing no more than this joins only patterns of few ops
+FEW_OPS = 64
 SEARCH = 2000  # nodes looked at for a path before a merge is given up
 
 
@@ -57,10 +59,8 @@ class _Merger:
             self.node_of.update((op, n) for op in pattern.ops if not is_free(op))
         self.count = len(self.plan.patterns)
         for place, op in enumerate(frame.ops):
-            n = self.node_of.get(op)
-            if n is None:
-                n, self.count = self.count, self.count + 1
-                self.node_of[op] = n
+            n = self.node_of.setdefault(op, self.count)
+            self.count = max(self.count, n + 1)
             self.first.setdefault(n, place)
             self.last[n] = place
             self.successors.setdefault(n, set())
@@ -89,6 +89,8 @@ class _Merger:
                 if m != n:
                     shared[m] = shared.get(m, 0.0) + v.tensor.nbytes
         for m, nbytes in shared.items():
+            if nbytes < SCALARS and len(pattern.ops) + len(self.patterns[m].ops) > FEW_OPS:
+                continue
             heapq.heappush(self.queue, (-nbytes, min(n, m), max(n, m)))
 
     def _touching(self, v: Value) -> Iterator[int]:

@@ -74,6 +74,8 @@ def _table_reason(op: Op, kind: OpClass) -> str | None:
         return f"{op.name} has no kernel expression for {', '.join(str(v.type) for v in op.operands)}"
     if kind is OpClass.CONSTANT and not is_free(op):
         return f"{op.name} of {op.result.tensor.size} elements is an input of the kernels that use it"
+    if definition.in_place:
+        return f"{op.name} is done in place by XLA; a kernel would copy {op.operands[0].type}"
     if kind in (OpClass.SHAPE, OpClass.INDEX) and not (definition.cases or definition.position):
         return f"{op.name} has no index map"
     return None

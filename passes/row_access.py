@@ -15,7 +15,6 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import (
@@ -35,6 +34,7 @@ from jstitch.ir.index import (
     var,
 )
 from jstitch.ir.ops import OpClass, lookup
+from jstitch.passes.remember import per_op
 
 ROW_VAR = "r"
 
@@ -112,7 +112,7 @@ def _worst(a: Relation, b: Relation) -> Relation:
     return Relation(max(a.access, b.access, key=order.index), a.modular or b.modular)
 
 
-@lru_cache(maxsize=1 << 16)
+@per_op
 def relations(op: Op, rows: int) -> tuple[Relation, ...]:
     """How each operand of an elementwise, shape or index op is reached when its result has `rows` rows."""
     shape = op.results[0].shape
@@ -140,7 +140,7 @@ def relations(op: Op, rows: int) -> tuple[Relation, ...]:
     return tuple(found.get(k, Relation(Access.FREE)) for k in range(len(op.operands)))
 
 
-@lru_cache(maxsize=1 << 16)
+@per_op
 def reduction(op: Op, rows: int) -> Reduction:
     """What a reduction is to an operand of `rows` rows."""
     operand, result = op.operands[0].shape, op.results[0].shape
@@ -150,6 +150,8 @@ def reduction(op: Op, rows: int) -> Reduction:
     index = row_index(operand, rows, var(Var(ROW_VAR, rows)))
     kept = tuple(e for d, e in enumerate(index) if d not in dims)
     offset = linearize(kept, result)
+    if prefix_rank(operand, rows) is None and _mentions(offset, "i"):
+        return Reduction.MIXED  # one loop runs over kept and reduced dimensions alike
     if not _mentions(offset, ROW_VAR) and rows > 1:
         return Reduction.CROSS if has_identity(op) else Reduction.MIXED
     return Reduction.INNER if _access(kept, result, rows) is Access.ROW else Reduction.MIXED

@@ -8,8 +8,9 @@ from types import ModuleType
 from typing import Any
 
 from jstitch.codegen.cpu import math
+from jstitch.codegen.cpu.lower_text import Unsupported, lower_text
 from jstitch.codegen.kernel_source import KernelSource
-from jstitch.runtime.numba_compiler import NativeFunction, compile_functions
+from jstitch.runtime.numba_compiler import NativeFunction, compile_functions, compile_ir
 
 
 def compile_kernel(source: KernelSource, symbols: Sequence[str]) -> bytes:
@@ -18,8 +19,14 @@ def compile_kernel(source: KernelSource, symbols: Sequence[str]) -> bytes:
     Raises numba.core.errors.NumbaError, SyntaxError, or KeyError for a phase that the text does not define.
     """
     names = load_text(source)
-    phases = zip(symbols, source.phases, strict=True)
-    return compile_functions([NativeFunction(s, names[phase.function], 3) for s, phase in phases], symbols)
+    functions = {s: phase.function for s, phase in zip(symbols, source.phases, strict=True)}
+    try:
+        found = compile_ir(lower_text(source.text, names, functions))
+    except Unsupported:
+        items = [NativeFunction(symbol, names[name], 3) for symbol, name in functions.items()]
+        found = compile_functions(items, symbols)
+    linecache.cache.pop(names["__file__"], None)  # kept only where a traceback may still quote it
+    return found
 
 
 def load_text(source: KernelSource) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from llvmlite import binding, ir
 
-from jstitch.codegen.cpu.expression import Value, host_has, select
+from jstitch.codegen.cpu.expression import Value, host_has, larger, select, smaller
 
 SINGLE = ir.FloatType()
 
@@ -80,15 +80,24 @@ def encode(x: Value, form: Narrow) -> Value:
     """f32 -> iN bits, to nearest even; overflow gives inf, or NaN where the format has no inf."""
     if form is F16 and _native_half():
         return x._cast("fptrunc", ir.HalfType()).bits()
+    if form is BF16:
+        return _encode_bf16(x)
     bits = x.bits()
     magnitude = bits & 0x7FFFFFFF
     code = _round_bits(magnitude, form)
-    if form is not BF16:
-        code = select(x.abs() < form.smallest_normal, _encode_tiny(x, form), code)
-        code = select(code > form.inf_code, form.inf_code, code)
+    code = select(x.abs() < form.smallest_normal, _encode_tiny(x, form), code)
+    code = select(code > form.inf_code, form.inf_code, code)
     code = select(magnitude > 0x7F800000, form.nan_code, code)
     sign = bits.shift_down(31) << (form.width - 1)
     return (code | sign).resize(form.width, signed=False)
+
+
+def _encode_bf16(x: Value) -> Value:
+    """The upper half, rounded. A carry stays below the sign, except from a NaN, which is only made quiet."""
+    bits = x.bits()
+    upper = bits.shift_down(16)
+    rounded = (bits + 0x7FFF + (upper & 1)).shift_down(16)
+    return select(x.is_nan(), upper | 0x40, rounded).resize(16, signed=False)
 
 
 def _round_bits(magnitude: Value, form: Narrow) -> Value:
@@ -121,14 +130,23 @@ def to_integer(x: Value, width: int, signed: bool, to_signed: bool) -> Value:
 
 def _truncate(x: Value, width: int, signed: bool) -> Value:
     """What llvm.fptosi.sat means, in steps that vectorise."""
+    if width < 32 or (x.is_double and width == 32 and signed):
+        return _truncate_narrow(x, width, signed)
     low, top = (-(1 << (width - 1)), 1 << (width - 1)) if signed else (0, 1 << width)
     largest = float(top) * (1.0 - 2.0 ** -(53 if x.is_double else 24))  # the last float below top
     bounded = select(x >= largest, largest, select(x > float(low), x, float(low)))
     bounded = select(x.is_nan(), 0.0, bounded)
-    through = max(width, 32)  # narrower ones by way of i32, in which every bound fits
-    method = x.builder.fptosi if signed or width < 32 else x.builder.fptoui
-    whole = Value(x.builder, method(bounded.raw, ir.IntType(through))).resize(width, signed=True)
+    method = x.builder.fptosi if signed else x.builder.fptoui
+    whole = Value(x.builder, method(bounded.raw, ir.IntType(width)))
     return select(x >= float(top), top - 1, whole)
+
+
+def _truncate_narrow(x: Value, width: int, signed: bool) -> Value:
+    """The same where every bound is a float and fits i32: nothing is left to choose after the conversion."""
+    low, top = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signed else (0, (1 << width) - 1)
+    bounded = smaller(x.constant(float(top)), larger(x.constant(float(low)), x))
+    bounded = select(x.is_nan(), 0.0, bounded)
+    return Value(x.builder, x.builder.fptosi(bounded.raw, ir.IntType(32))).resize(width, signed=True)
 
 
 def to_floating(x: Value, target: ir.Type, signed: bool) -> Value:

@@ -93,13 +93,18 @@ def _emit_phase(phase: Phase, name: str, slots: Slots) -> list[str]:
     out = [f"def {name}(bufs, arena, program):"]
     base = 0
     for n, lanes in enumerate(parts):
-        body = _emit_class(lanes, base, slots)
+        body = [_rename(line, n) for line in _emit_class(lanes, base, slots)]
         base += lanes[0].programs * len(lanes)
         if len(parts) == 1:
             return out + _indent(body)
         test = f"{'if' if n == 0 else 'elif'} program < {base}:" if n < len(parts) - 1 else "else:"
         out += _indent([test, *_indent(body)])
     return out
+
+
+def _rename(line: str, part: int) -> str:
+    """Names of their own for each part: one name has one type in a function, and is assigned in one place."""
+    return re.sub(r"\b(v|acc|b)(\d+)\b", rf"\1\2_{part}", line) if part else line
 
 
 def _emit_class(lanes: Sequence[Lane], base: int, slots: Slots) -> list[str]:

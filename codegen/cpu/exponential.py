@@ -13,7 +13,7 @@ import math
 
 from llvmlite import ir
 
-from jstitch.codegen.cpu.expression import Value, host_has, polynomial, select
+from jstitch.codegen.cpu.expression import Value, host_has, larger, polynomial, select, smaller
 
 LN2 = math.log(2.0)
 ROUND32 = 1.5 * 2.0**23  # adding it leaves the nearest integer in the low bits, without a float-to-int of NaN
@@ -48,20 +48,20 @@ def inverse_factorials(first: int, last: int) -> tuple[float, ...]:
 
 
 def clamp(x: Value, low: float, high: float) -> Value:
-    """x within [low, high]; NaN stays."""
-    return select(x > high, high, select(x < low, low, x))
+    """x within [low, high]; NaN stays. Two instructions: the constants come first in both."""
+    return smaller(x.constant(high), larger(x.constant(low), x))
 
 
-def _round(x: Value) -> tuple[Value, Value]:
-    """The nearest integer as a float, and as an integer of the width of x."""
+def _round(x: Value, factor: float) -> tuple[Value, Value]:
+    """The integer nearest to x * factor as a float, and as an integer of the width of x."""
     magic = x.constant(ROUND64 if x.is_double else ROUND32)
-    shifted = x + magic
+    shifted = x.fma(factor, magic)
     return shifted - magic, shifted.bits() - magic.bits()
 
 
 def _reduce(x: Value) -> tuple[Value, Value]:
     """(r, n) with x = n ln 2 + r, |r| <= ln(2)/2; the first part of ln 2 is short, so n times it is exact."""
-    n, integer = _round(x * (1.0 / LN2))
+    n, integer = _round(x, 1.0 / LN2)
     high = 0.693359375 if not x.is_double else float.fromhex("0x1.62e42fefa3800p-1")
     low = -2.1219444005469058e-4 if not x.is_double else 5.497923018708371e-14
     return n.fma(-low, n.fma(-high, x)), integer
@@ -70,10 +70,9 @@ def _reduce(x: Value) -> tuple[Value, Value]:
 def exp(x: Value) -> Value:
     r, n = _reduce(x)
     if x.is_double:
-        tail = polynomial(r, inverse_factorials(2, 13))
+        power = (r * r).fma(polynomial(r, inverse_factorials(2, 13)), r) + 1.0
     else:
-        tail = polynomial(r, EXP_TAIL)
-    power = (r * r).fma(tail, r) + 1.0
+        power = polynomial(r, (1.0, 1.0, *EXP_TAIL))
     top, bottom = (709.78271289338397, -708.3964185322641) if x.is_double else (88.7228317, -87.3365402)
     result = _scale(power, n)
     above = Value(x.builder, x.builder.fcmp_unordered(">", x.raw, x.constant(top).raw))
@@ -279,7 +278,7 @@ def _wide_log(x: Value) -> Value:
 
 def _narrow_exp(x: Value) -> Value:
     """exp of an f64 as f32: reduced as f64, the polynomial and the scaling (by two halves) as f32."""
-    wide, n = _round(x * (1.0 / LN2))
+    wide, n = _round(x, 1.0 / LN2)
     r, whole = wide.fma(-LN2, x).to_single(), n.resize(32, signed=True)
     power = (r * r).fma(polynomial(r, EXP_TAIL), r) + 1.0
     half = whole >> 1

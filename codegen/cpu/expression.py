@@ -169,12 +169,12 @@ class Value:
     def to_single(self) -> Value:
         return self._cast("fptrunc" if self.is_double else "fpext", ir.FloatType())
 
-    def call(self, name: str, *others: Value | Number) -> Value:
+    def call(self, name: str, *others: Value | Number, flags: Sequence[str] = ()) -> Value:
         """An LLVM intrinsic overloaded on this value's type alone: x.call("llvm.sqrt")."""
         arguments = [self, *(self.lift(other) for other in others)]
         signature = ir.FunctionType(self.type, [a.type for a in arguments])
         function = self.builder.module.declare_intrinsic(name, [self.type], signature)
-        return Value(self.builder, self.builder.call(function, [a.raw for a in arguments]))
+        return Value(self.builder, self.builder.call(function, [a.raw for a in arguments], fastmath=flags))
 
     def libm(self, name: str, *others: Value) -> Value:
         """A call into the C library: scalar, for doubles only where no short polynomial is accurate."""

@@ -66,6 +66,8 @@ remainder_ = floats("remainder_", 2, rounding.remainder)
 next_after = floats("next_after", 2, rounding.next_after)
 add_reassoc = floats("add_reassoc", 2, rounding.add_reassociated)
 mul_reassoc = floats("mul_reassoc", 2, rounding.multiply_reassociated)
+max_reassoc = floats("max_reassoc", 2, rounding.maximum_reassociated)
+min_reassoc = floats("min_reassoc", 2, rounding.minimum_reassociated)
 
 exp = floats("exp", 1, exponential.exp)
 exp2 = floats("exp2", 1, exponential.exp2)

@@ -88,3 +88,13 @@ def add_reassociated(a: Value, b: Value) -> Value:
 def multiply_reassociated(a: Value, b: Value) -> Value:
     """a * b, in any order."""
     return Value(a.builder, a.builder.fmul(a.raw, b.raw, flags=("reassoc", "contract")))
+
+
+def maximum_reassociated(a: Value, b: Value) -> Value:
+    """maximum of floats where either zero will do: no instructions for telling -0 from +0."""
+    return a.call("llvm.maximum", b, flags=("nsz",))
+
+
+def minimum_reassociated(a: Value, b: Value) -> Value:
+    """minimum of floats where either zero will do."""
+    return a.call("llvm.minimum", b, flags=("nsz",))

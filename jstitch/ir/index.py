@@ -149,8 +149,9 @@ def add(a: Index, b: Index) -> Index:
 def _rejoin(constant: int, terms: dict[Atom, int]) -> Index:
     """k*n * (x // n) + k * (x % n)  ->  k * x."""
     for atom, k in terms.items():
-        if isinstance(atom, Mod) and terms.get(FloorDiv(atom.of, atom.by)) == k * atom.by:
-            rest = {t: c for t, c in terms.items() if t not in (atom, FloorDiv(atom.of, atom.by))}
+        quotient = _floordiv_atom(atom.of, atom.by) if isinstance(atom, Mod) else None
+        if isinstance(atom, Mod) and quotient is not None and terms.get(quotient) == k * atom.by:
+            rest = {t: c for t, c in terms.items() if t not in (atom, quotient)}
             return add(_sorted(constant, rest), mul(atom.of, k))
     return _sorted(constant, terms)
 

@@ -11,12 +11,15 @@ imports Numba.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.binding as llvm
 from numba.core import typed_passes, types, untyped_passes
+from numba.core.cgutils import normalize_ir_text
+from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, Flags, compile_extra
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
@@ -44,7 +47,6 @@ class _Pipeline(CompilerBase):  # type: ignore[misc]
             untyped_passes.TranslateByteCode,
             untyped_passes.FixupArgs,
             untyped_passes.IRProcessing,
-            untyped_passes.ReconstructSSA,
             typed_passes.NopythonTypeInference,
             typed_passes.PreLowerStripPhis,
             typed_passes.IRLegalization,
@@ -57,19 +59,57 @@ class _Pipeline(CompilerBase):  # type: ignore[misc]
         return [manager]
 
 
-def _flags() -> Any:
-    flags = Flags()
-    flags.no_cpython_wrapper = True
-    flags.no_cfunc_wrapper = True
-    flags.no_compile = True
-    flags.no_rewrites = True
-    flags.enable_pyobject = False
-    flags.enable_ssa = True
-    flags.nrt = False
-    flags.error_model = "numpy"
-    flags.fastmath = FastMathOptions({"contract"})
-    flags.auto_parallel = ParallelOptions(False)
-    return flags
+def flags() -> Any:
+    """Numba's compiler flags for all of our code."""
+    found = Flags()
+    found.no_cpython_wrapper = True
+    found.no_cfunc_wrapper = True
+    found.no_compile = True
+    found.no_rewrites = True
+    found.enable_pyobject = False
+    found.enable_ssa = True
+    found.nrt = False
+    found.error_model = "numpy"
+    found.fastmath = FastMathOptions({"contract"})
+    found.auto_parallel = ParallelOptions(False)
+    return found
+
+
+class _Library(JITCodeLibrary):  # type: ignore[misc]
+    """A library in an LLVM context of its own.
+
+    LLVM keeps types, constants and metadata until their context goes. Numba compiles in the global context,
+    where a quarter of a megabyte per kernel would stay for ever.
+    """
+
+    def __init__(self, codegen: Any) -> None:
+        super().__init__(codegen, "jstitch")
+        self.context = llvm.create_context()
+        self.module = llvm.parse_assembly(str(codegen._create_empty_module("jstitch")), self.context)
+
+    def add_ir_module(self, ir_module: Any) -> None:
+        module = llvm.parse_assembly(normalize_ir_text(str(ir_module)), self.context)
+        self._optimize_functions(module)
+        self.module.link_in(module)
+
+    def link_callees(self) -> None:
+        """Bring what the functions call into this context."""
+        for callee in dict.fromkeys(self._linking_libraries):
+            bitcode = callee._get_module_for_linking().as_bitcode()
+            self.module.link_in(llvm.parse_bitcode(bitcode, self.context))
+
+
+@contextmanager
+def _new_library() -> Iterator[_Library]:
+    """A library that is freed at the end."""
+    library = _Library(cpu_target.target_context.codegen())
+    try:
+        yield library
+    except BaseException:
+        library.context.detach()  # a traceback may hold modules, which must not outlive their context
+        raise
+    library.module.close()
+    library.context.close()
 
 
 _WRAPPER = """
@@ -84,7 +124,7 @@ define {result} @"{symbol}"({params}) {{
 """
 
 
-def _wrapper(item: NativeFunction, native: str) -> Any:
+def _wrapper(item: NativeFunction, native: str, context: Any) -> Any:
     """An LLVM module that exports `native` (Numba's convention: status, return slot) as a C function."""
     kind, result, end = "i8*", "void", "ret void"
     if item.returns:
@@ -100,29 +140,24 @@ def _wrapper(item: NativeFunction, native: str) -> Any:
         params=", ".join(f"i64 %a{i}" for i in range(item.arity)),
         args="".join(f", i64 %a{i}" for i in range(item.arity)),
     )
-    return llvm.parse_assembly(text)
+    return llvm.parse_assembly(text, context)
 
 
-def _lower(items: Sequence[NativeFunction], exported: Collection[str]) -> Any:
-    """All functions, their callees and wrappers in one LLVM module, not yet optimised."""
-    target = cpu_target.target_context
-    library = target.codegen().create_library("jstitch")
+def _lower(library: _Library, items: Sequence[NativeFunction], exported: Collection[str]) -> None:
+    """All functions, their callees and wrappers in the library's module, not yet optimised."""
     natives = []
     for item in items:
         returns = types.int64 if item.returns else types.void
         args = (types.int64,) * item.arity
         result = compile_extra(
-            cpu_target.typing_context, target, item.function, args, returns, _flags(), {},
+            cpu_target.typing_context, cpu_target.target_context, item.function, args, returns, flags(), {},
             library=library, pipeline_class=_Pipeline,
         )  # fmt: skip
         natives.append(result.fndesc.llvm_func_name)
-    module = library._final_module
-    for callee in dict.fromkeys(library._linking_libraries):
-        module.link_in(callee._get_module_for_linking(), preserve=True)
+    library.link_callees()
     for item, native in zip(items, natives, strict=True):
-        module.link_in(_wrapper(item, native))
-    _internalise(module, exported)
-    return module
+        library.module.link_in(_wrapper(item, native, library.context))
+    _internalise(library.module, exported)
 
 
 def _internalise(module: Any, exported: Collection[str]) -> None:
@@ -140,9 +175,25 @@ def compile_functions(items: Sequence[NativeFunction], exported: Collection[str]
 
     Raises numba.core.errors.NumbaError for code that Numba rejects.
     """
-    with global_compiler_lock:
-        module = _lower(items, exported)
-        machine = cpu_target.target_context.codegen()._tm
-        builder = create_pass_builder(machine, opt=3, loop_vectorize=True, slp_vectorize=False)
-        builder.getModulePassManager().run(module, builder)
-        return bytes(machine.emit_object(module))
+    with global_compiler_lock, _new_library() as library:
+        _lower(library, items, exported)
+        return _emit(library.module)
+
+
+def compile_ir(module: Any) -> bytes:
+    """The object of an llvmlite.ir module; its functions that are not internal are exported.
+
+    Raises RuntimeError for IR that LLVM rejects.
+    """
+    with global_compiler_lock, _new_library() as library:
+        library.add_ir_module(module)
+        return _emit(library.module)
+
+
+def _emit(module: Any) -> bytes:
+    """Optimise once and write machine code for this processor."""
+    machine = cpu_target.target_context.codegen()._tm
+    builder = create_pass_builder(machine, opt=3, loop_vectorize=True, slp_vectorize=False)
+    builder.getModulePassManager().run(module, builder)
+    builder.close()  # it refers to the module
+    return bytes(machine.emit_object(module))

@@ -67,7 +67,8 @@ def difference(found: np.ndarray, expected: np.ndarray, exact: np.ndarray, other
     if not DType.of(found.dtype).is_float:
         return _exactly(found, expected)
     with np.errstate(all="ignore"):
-        return _closely(*(x.astype(np.float64) for x in (found, expected, exact, other)), found.dtype)
+        a, b, c, d = (x.astype(np.float64) for x in (found, expected, exact, other))
+        return _closely(a, b, c, d, found.dtype)
 
 
 def _exactly(found: np.ndarray, expected: np.ndarray) -> str | None:
@@ -105,7 +106,8 @@ def ulp(x: np.ndarray, dtype: np.dtype[np.generic]) -> np.ndarray:
     """Distance of neighbours of the dtype near x; denormals count as zero, as XLA's threads flush them."""
     info = ml_dtypes.finfo(dtype)
     tiny = float(info.smallest_normal)
-    return np.maximum(np.exp2(np.floor(np.log2(np.maximum(np.abs(x), tiny))) - info.nmant), tiny)
+    exponent = np.floor(np.log2(np.maximum(np.abs(x), tiny)))
+    return np.asarray(np.maximum(np.exp2(exponent - int(info.nmant)), tiny))
 
 
 def _describe(

@@ -22,6 +22,7 @@ from tests.ir.programs import NO_SPECIAL
 from tests.ir.running import as_function
 from tests.passes.random_graphs import Limits, _Maker
 
+_ROUGH64 = ("chlo.erf", "chlo.erfc", "chlo.erf_inv", "chlo.lgamma")
 _TRAPS = ("stablehlo.divide", "stablehlo.remainder")
 
 
@@ -67,7 +68,12 @@ def _may_trap(graph: Graph) -> bool:
 
 
 def _is_disputed(op: Op) -> bool:
-    """What XLA's versions or passes disagree about: poles, and sums of truth values (or, or xor)."""
+    """What XLA's versions or passes disagree about: poles, and sums of truth values (or, or xor).
+
+    Also special functions on float64, whose own tests hold them to 1e-14 and not to ulps.
+    """
+    if op.name in _ROUGH64 and op.result.tensor.dtype is DType.F64:
+        return True
     truth = op.name in ("stablehlo.add", "stablehlo.multiply") and op.result.tensor.dtype is DType.BOOL
     return truth or op.name in NO_SPECIAL
 
@@ -114,7 +120,7 @@ def _arg_extreme(maker: _Maker, x: Value) -> None:
 def _worst(dtype: DType, greater: bool) -> float | int:
     if dtype.is_float:
         return -math.inf if greater else math.inf
-    info = np.iinfo(dtype.numpy)
+    info = np.iinfo(dtype.numpy.name)
     return int(info.min if greater else info.max)
 
 

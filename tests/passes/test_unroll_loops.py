@@ -119,8 +119,10 @@ def test_captures_swaps_and_nesting() -> None:
 
 
 def test_a_loop_around_one_that_stays() -> None:
+    def long(y: Any) -> Any:
+        return lax.fori_loop(0, 100, lambda i, z: z * 0.9, y)
+
     def f(x: Any) -> Any:
-        long = lambda y: lax.fori_loop(0, 100, lambda i, z: z * 0.9, y)  # noqa: E731
         return lax.fori_loop(0, 3, lambda i, y: long(lax.fori_loop(0, 2, lambda j, z: z + 1, y)), x)
 
     after = unroll_loops(imported(f, X))
@@ -147,7 +149,7 @@ def uniform(key: Any) -> Any:
 @pytest.mark.parametrize("f", [bits, split, dropout, uniform])
 @pytest.mark.parametrize("new", [False, True], ids=["uint32", "key"])
 def test_random_bits_are_one_kernel_with_every_bit(f: Loop, new: bool) -> None:
-    key = jax.random.wrap_key_data(KEY) if new else KEY
+    key = jax.random.wrap_key_data(jnp.asarray(KEY)) if new else KEY
     since = record_count()
     found = jstitch.jit(lambda k: f(k), options=OPTIONS)(key)
     np.testing.assert_array_equal(np.asarray(found), np.asarray(jax.jit(f)(key)))

@@ -131,6 +131,7 @@ define(
         OpClass.INDEX,
         _update_slice,
         cases=_update_slice_cases,
+        in_place=True,
         flops=0.0,
     )
 )

@@ -158,8 +158,22 @@ _light(
     unsigned="imul({0}, {1})",
     bools="and_({0}, {1})",
 )
-_light("stablehlo.maximum", _maximum, "maximum({0}, {1})", n.smallest, **_every("maximum({0}, {1})"))
-_light("stablehlo.minimum", _minimum, "minimum({0}, {1})", n.largest, **_every("minimum({0}, {1})"))
+_light(
+    "stablehlo.maximum",
+    _maximum,
+    "maximum({0}, {1})",
+    n.smallest,
+    "max_reassoc({0}, {1})",
+    **_every("maximum({0}, {1})"),
+)
+_light(
+    "stablehlo.minimum",
+    _minimum,
+    "minimum({0}, {1})",
+    n.largest,
+    "min_reassoc({0}, {1})",
+    **_every("minimum({0}, {1})"),
+)
 _light("stablehlo.and", np.bitwise_and, identity=n.all_ones, **_every("and_({0}, {1})"))
 _light("stablehlo.or", np.bitwise_or, identity=lambda dtype: 0, **_every("or_({0}, {1})"))
 _light("stablehlo.xor", np.bitwise_xor, identity=lambda dtype: 0, **_every("xor({0}, {1})"))

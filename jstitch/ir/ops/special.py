@@ -114,13 +114,13 @@ def erf_inv(x: Array) -> Array:
 
 
 def lgamma(x: Array) -> Array:
-    return np.where(np.isinf(x), x.dtype.type(np.inf), sp.gammaln(x))
+    return np.asarray(np.where(np.isinf(x), x.dtype.type(np.inf), sp.gammaln(x)))
 
 
 def digamma(x: Array) -> Array:
     """NaN at the poles (0 and the negative integers), as XLA has it."""
     pole = (x <= 0) & (np.floor(x) == x)
-    return np.where(pole, x.dtype.type(np.nan), sp.digamma(x))
+    return np.asarray(np.where(pole, x.dtype.type(np.nan), sp.digamma(x)))
 
 
 def bessel_i1e(x: Array) -> Array:

@@ -1,0 +1,302 @@
+"""A kernel's text -> LLVM IR, by Numba's types and operators but without Numba's general front end.
+
+    for r in range(lo, hi):                  head:  %r = phi i64 [%lo, ...], [%next, ...]
+        v0 = load_f32(b0, r, 1)        ->    body:  %v0 = load float ...
+        store_f32(b1, r, -v0, 2)                    store float ...
+
+Generated text is plain Numba Python that needs no inference: scalars, calls of the vocabulary, `for` over a
+range, `if`. Walking its syntax tree once types and lowers it, an order of magnitude faster than bytecode
+analysis, SSA and type inference (nine tenths of what `numba.njit` spends on a kernel). What this module does
+not know it refuses (`Unsupported`); Numba's own front end then compiles the same text. Imports Numba.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.core.callconv import create_error_model
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.errors import NumbaError
+from numba.core.fastmathpass import rewrite_module
+from numba.core.registry import cpu_target
+from numba.extending import intrinsic
+
+from jstitch.runtime.numba_compiler import flags
+
+INT = types.int64
+TYPING = cpu_target.typing_context
+TARGET = cpu_target.target_context
+CONTEXT = TARGET.subtarget(error_model=create_error_model(flags().error_model, TARGET))
+_WORD = ir.IntType(64)
+_Intrinsic = type(intrinsic(lambda typing: None))
+_OPERATORS: Mapping[type, Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.USub: operator.neg,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_operators: dict[Any, tuple[Any, Any]] = {}
+
+
+class Unsupported(Exception):
+    """The text uses something that only Numba's own front end compiles."""
+
+
+class _NoLibrary:
+    """What Numba's implementations see as the library that is being compiled: it can link nothing."""
+
+    def add_linking_library(self, library: Any) -> None:
+        raise Unsupported(f"code in {library}")
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A scalar: its Numba type (a literal's keeps the value), its LLVM value."""
+
+    type: Any
+    raw: Any
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A variable that is assigned more than once: memory that LLVM turns into registers."""
+
+    type: Any
+    pointer: Any
+
+
+def lower_text(text: str, names: Mapping[str, Any], functions: Mapping[str, str]) -> Any:
+    """An LLVM module with the text's functions, of int64 arguments, exported; functions: symbol -> name.
+
+    names: the text's globals. Raises Unsupported.
+    """
+    defined = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    module = TARGET.codegen()._create_empty_module("jstitch")
+    try:
+        with global_compiler_lock, CONTEXT.push_code_library(_NoLibrary()):
+            for symbol, name in functions.items():
+                _Function(module, symbol, defined[name], names).lower()
+    except NumbaError as error:
+        raise Unsupported(str(error)) from error
+    rewrite_module(module, flags().fastmath)
+    return module
+
+
+@dataclass
+class _Scope:
+    """One block of statements: what it defines, and how often it assigns each name (inner blocks too)."""
+
+    counts: Counter[str]
+    names: dict[str, Operand | Slot] = field(default_factory=dict)
+
+
+class _Function:
+    def __init__(self, module: Any, symbol: str, node: ast.FunctionDef, names: Mapping[str, Any]) -> None:
+        self.node, self.globals = node, names
+        arguments = [a.arg for a in node.args.args]
+        kind = ir.FunctionType(ir.VoidType(), [_WORD] * len(arguments))
+        self.function = ir.Function(module, kind, symbol)
+        self.entry = self.function.append_basic_block("entry")
+        self.builder = ir.IRBuilder(self.function.append_basic_block("body"))
+        given = zip(arguments, self.function.args, strict=True)
+        self.scopes = [_Scope(Counter(), {name: Operand(INT, raw) for name, raw in given})]
+
+    def lower(self) -> None:
+        first = self.builder.block
+        self.block(self.node.body)
+        self.builder.ret_void()
+        ir.IRBuilder(self.entry).branch(first)
+
+    # -- statements -----------------------------------------------------------------------------------
+
+    def block(self, body: Sequence[ast.stmt], **given: Operand) -> None:
+        self.scopes.append(_Scope(_assignments(body), dict(given)))
+        for statement in body:
+            self.statement(statement)
+        self.scopes.pop()
+
+    def statement(self, statement: ast.stmt) -> None:
+        match statement:
+            case ast.Assign([ast.Name(name)], value):
+                self.assign(name, self.value(value))
+            case ast.Expr(ast.Call() as call):
+                self.value(call)
+            case ast.Expr(ast.Constant(str())) | ast.Pass():
+                pass
+            case ast.For(ast.Name(name), ast.Call(ast.Name("range"), [lo, hi], []), body, []):
+                self.loop(name, self.index(lo), self.index(hi), body)
+            case ast.If(test, body, orelse):
+                self.branch(self.value(test), body, orelse)
+            case _:
+                raise Unsupported(ast.unparse(statement))
+
+    def assign(self, name: str, value: Operand) -> None:
+        found = self.find(name)
+        scope = self.scopes[-1]
+        if found is None and scope.counts[name] == 1:
+            scope.names[name] = value
+            return
+        if found is None:
+            found = scope.names[name] = self.slot(types.unliteral(value.type), name)
+        if not isinstance(found, Slot):
+            raise Unsupported(f"a second value for {name}")
+        if types.unliteral(value.type) != found.type:
+            raise Unsupported(f"{name} changes from {found.type} to {value.type}")
+        self.builder.store(value.raw, found.pointer)
+
+    def slot(self, numba_type: Any, name: str) -> Slot:
+        with self.builder.goto_block(self.entry):
+            return Slot(numba_type, self.builder.alloca(CONTEXT.get_value_type(numba_type), name=name))
+
+    def loop(self, name: str, lo: Any, hi: Any, body: Sequence[ast.stmt]) -> None:
+        if self.find(name) is not None or _assignments(body)[name]:
+            raise Unsupported(f"a loop over {name}, which is something else too")
+        before = self.builder.block
+        head, inside, after = (self.function.append_basic_block(n) for n in ("head", "loop", "after"))
+        self.builder.branch(head)
+        self.builder.position_at_end(head)
+        number = self.builder.phi(_WORD, name)
+        number.add_incoming(lo, before)
+        self.builder.cbranch(self.builder.icmp_signed("<", number, hi), inside, after)
+        self.builder.position_at_end(inside)
+        self.block(body, **{name: Operand(INT, number)})
+        number.add_incoming(self.builder.add(number, _WORD(1), flags=["nsw"]), self.builder.block)
+        self.builder.branch(head)
+        self.builder.position_at_end(after)
+
+    def branch(self, test: Operand, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> None:
+        condition = CONTEXT.cast(self.builder, test.raw, test.type, types.boolean)
+        with self.builder.if_else(condition) as (then, otherwise):
+            with then:
+                self.block(body)
+            with otherwise:
+                self.block(orelse)
+
+    # -- expressions ----------------------------------------------------------------------------------
+
+    def value(self, node: ast.expr) -> Operand:
+        number = self.number(node)
+        if number is not None:
+            return self.constant(number)
+        match node:
+            case ast.Name(name):
+                return self.read(name)
+            case ast.BinOp(left, kind, right) | ast.Compare(left, [kind], [right]):
+                return self.operator(kind, self.value(left), self.value(right))
+            case ast.UnaryOp(kind, operand):
+                return self.operator(kind, self.value(operand))
+            case ast.Call(ast.Name(name), arguments, []):
+                return self.call(self.globals.get(name), arguments)
+        raise Unsupported(ast.unparse(node))
+
+    def index(self, node: ast.expr) -> Any:
+        found = self.value(node)
+        return CONTEXT.cast(self.builder, found.raw, found.type, INT)
+
+    def number(self, node: ast.expr) -> bool | int | float | None:
+        """The value of a literal, or of inf and nan, perhaps negated; else None."""
+        match node:
+            case ast.Constant(bool() | int() | float() as number):
+                return number
+            case ast.UnaryOp(ast.USub(), operand):
+                inner = self.number(operand)
+                return None if inner is None or isinstance(inner, bool) else -inner
+            case ast.Name("inf" | "nan" as name) if self.find(name) is None:
+                return float(name)
+        return None
+
+    def constant(self, number: bool | int | float) -> Operand:
+        if isinstance(number, float):
+            return Operand(types.float64, CONTEXT.get_constant(types.float64, number))
+        kind = types.literal(number)
+        return Operand(kind, CONTEXT.get_constant(types.unliteral(kind), number))
+
+    def read(self, name: str) -> Operand:
+        match self.find(name):
+            case Slot(kind, pointer):
+                return Operand(kind, self.builder.load(pointer))
+            case Operand() as operand:
+                return operand
+        raise Unsupported(f"the name {name}")
+
+    def find(self, name: str) -> Operand | Slot | None:
+        return next((s.names[name] for s in reversed(self.scopes) if name in s.names), None)
+
+    def operator(self, kind: ast.AST, *operands: Operand) -> Operand:
+        function = _OPERATORS.get(type(kind))
+        if function is None:
+            raise Unsupported(f"the operator {type(kind).__name__}")
+        key = function, *(o.type for o in operands)
+        if key not in _operators:
+            _operators[key] = _resolve(function, key[1:])
+        signature, implementation = _operators[key]
+        raws = self.cast(operands, signature.args)
+        return Operand(signature.return_type, implementation(self.builder, raws))
+
+    def call(self, function: Any, arguments: Sequence[ast.expr]) -> Operand:
+        if isinstance(function, types.Number | types.Boolean):
+            return self.convert(function, arguments)
+        if not isinstance(function, _Intrinsic):
+            raise Unsupported(f"a call of {function!r}")
+        operands = [self.value(a) for a in arguments]
+        signature, codegen = _type_intrinsic(function, [o.type for o in operands])
+        raws = self.cast(operands, signature.args)
+        return Operand(signature.return_type, codegen(CONTEXT, self.builder, signature, raws))
+
+    def convert(self, kind: Any, arguments: Sequence[ast.expr]) -> Operand:
+        """A typed literal: float32(0.5)."""
+        numbers = [self.number(a) for a in arguments]
+        match numbers:
+            case [int() as number] if isinstance(kind, types.Integer | types.Boolean):
+                return Operand(kind, CONTEXT.get_constant(kind, number))
+            case [float() | int() as number] if isinstance(kind, types.Float):
+                return Operand(kind, CONTEXT.get_constant(kind, float(number)))
+        raise Unsupported(f"a conversion to {kind}")
+
+    def cast(self, operands: Sequence[Operand], kinds: Sequence[Any]) -> list[Any]:
+        return [
+            o.raw if o.type == kind else CONTEXT.cast(self.builder, o.raw, o.type, kind)
+            for o, kind in zip(operands, kinds, strict=True)
+        ]
+
+
+def _assignments(body: Sequence[ast.stmt]) -> Counter[str]:
+    """How often each name is assigned in the statements, those of inner blocks included."""
+    return Counter(name for statement in body for name in _targets(statement))
+
+
+def _targets(statement: ast.stmt) -> Iterator[str]:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Assign):
+            yield from (t.id for t in node.targets if isinstance(t, ast.Name))
+
+
+def _resolve(function: Callable[..., Any], operands: Sequence[Any]) -> tuple[Any, Any]:
+    """Numba's signature and implementation of an operator."""
+    signature = TYPING.resolve_function_type(function, tuple(operands), {})
+    if signature is None:
+        raise Unsupported(f"{function.__name__} of {operands}")
+    return signature, CONTEXT.get_function(function, signature)
+
+
+def _type_intrinsic(function: Any, operands: Sequence[Any]) -> tuple[Any, Any]:
+    """(signature, codegen) by the intrinsic's own typing: literal types first, as Numba tries them."""
+    try:
+        found = function._defn(TYPING, *operands)
+    except NumbaError:
+        found = function._defn(TYPING, *map(types.unliteral, operands))
+    return found

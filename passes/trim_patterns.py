@@ -1,0 +1,48 @@
+"""Drop outputs of a pattern that only move data XLA has anyway.
+
+    {y = exp x; z = broadcast y}, both returned     ->     {y = exp x}; XLA repeats y where it is used
+"""
+
+from __future__ import annotations
+
+from jstitch.ir.graph import Op, Value
+from jstitch.ir.ops import OpClass, lookup
+from jstitch.passes.keep_patterns import keep_patterns
+from jstitch.passes.plan import FusionPattern, FusionPlan, is_free, make_pattern
+
+
+def trim_patterns(plan: FusionPlan) -> FusionPlan:
+    """The plan with every pattern trimmed; patterns with nothing left are gone."""
+    kept: list[FusionPattern] = []
+    dropped: dict[Op, tuple[str, str]] = {}
+    for pattern in plan.patterns:
+        trimmed = trim(plan, pattern)
+        rest = set() if trimmed is None else set(trimmed.ops)
+        dropped |= dict.fromkeys((op for op in pattern.ops if op not in rest), ("trim", "only moves data"))
+        if trimmed is not None:
+            kept.append(trimmed)
+    return keep_patterns(plan, kept, dropped)
+
+
+def trim(plan: FusionPlan, pattern: FusionPattern) -> FusionPattern | None:
+    """Drop outputs that only move data XLA has anyway; None when nothing else is left."""
+    while True:
+        dropped = [op for op in pattern.ops if _only_moves(op, pattern)]
+        if not dropped:
+            break
+        rest = [op for op in pattern.ops if op not in dropped]
+        if all(is_free(op) for op in rest):
+            return None
+        pattern = make_pattern(plan.frame, rest, pattern.origin)
+    return pattern if pattern.outputs else None
+
+
+def _only_moves(op: Op, pattern: FusionPattern) -> bool:
+    """A shape op at the pattern's end whose operand is in memory without it, or that repeats elements."""
+    if lookup(op.name).op_class is not OpClass.SHAPE or is_free(op) or op.result not in pattern.outputs:
+        return False
+    if any(op.result in user.operands for user in pattern.ops):
+        return False
+    inside: set[Value] = {v for other in pattern.ops if not is_free(other) for v in other.results}
+    source = op.operands[0]
+    return source not in inside or source in pattern.outputs or op.result.tensor.size > source.tensor.size

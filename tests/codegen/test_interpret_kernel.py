@@ -1,0 +1,96 @@
+"""Graph interpreter == Kernel interpreter == compiled kernel, with programs in any order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+
+from jstitch.codegen.interpret_kernel import KernelError, interpret_kernel
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.codegen.vocabulary import FUNCTIONS
+from jstitch.ir.graph import Graph, Value
+from jstitch.ir.interpret import interpret
+from jstitch.ir.ops import KERNEL, OPS, build
+from jstitch.ir.types import DType, TensorType
+from jstitch.options import CompileOptions
+from jstitch.passes import form_groups
+from jstitch.passes.contract_patterns import contract_patterns
+from jstitch.passes.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
+from jstitch.passes.plan_frame import plan_frame
+from tests.fuzz.compare import difference, reference
+from tests.ir.programs import DTYPES, FLOATS, elementwise_graph
+from tests.passes.random_graphs import Limits, arguments, make_graph
+
+TINY = Limits(ops=8, elements=64)
+
+
+@pytest.fixture(params=[False, True], ids=["few", "many"])
+def programs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param:
+        monkeypatch.setattr(form_groups, "PROGRAM_WORK", 16)
+        monkeypatch.setattr(form_groups, "SMALL", 8)
+        monkeypatch.setattr(form_groups, "PARTIAL_ROWS", 2)
+
+
+def run_kernels(graph: Graph, args: list[np.ndarray], order: Random | None) -> tuple[list[np.ndarray], int]:
+    """The graph's outputs with every pattern run by the Kernel interpreter, and how many there were."""
+    plan = plan_frame(graph, CompileOptions(gate="off"))
+    contracted = contract_patterns(plan, lambda p: {"kernel": lower_kernel("k", p.ops, p.inputs, p.outputs)})
+    env = dict(zip(graph.inputs, args, strict=True))
+    for op in contracted.ops:
+        if op.name == KERNEL:
+            found = interpret_kernel(op.attrs["kernel"], [env[v] for v in op.operands], order)
+        else:
+            found = interpret(Graph(op.uses, (op,), op.results), [env[v] for v in op.uses])
+        env.update(zip(op.results, found, strict=True))
+    return [env[v] for v in graph.outputs], len(plan.patterns)
+
+
+@pytest.mark.usefixtures("programs")
+def test_random_graphs() -> None:
+    total = 0
+    for seed in range(40):
+        graph = run(make_graph(Random(seed), TINY))
+        args = arguments(graph, seed)
+        found, count = run_kernels(graph, args, Random(seed))
+        total += count
+        exact, other = reference(graph, args), interpret(graph, args)
+        for n, (a, b, c) in enumerate(zip(found, other, exact, strict=True)):
+            assert difference(a, b, c, b) is None, (seed, n)
+    assert total > 20
+
+
+def sum_kernel() -> tuple[Graph, Kernel]:
+    x = Value(TensorType((12, 5), DType.F32))
+    zero = build.splat(TensorType((), DType.F32), 0.0)
+    total = build.reduce("stablehlo.add", x, zero.result, (1,))
+    graph = Graph((x,), (zero, total), total.results)
+    return graph, lower_kernel("sum", graph.ops, graph.inputs, graph.outputs)
+
+
+def test_reads_of_unwritten_memory_and_unwritten_results_are_errors() -> None:
+    graph, kernel = sum_kernel()
+    x = np.arange(60, dtype=np.float32).reshape(12, 5)
+    np.testing.assert_array_equal(interpret_kernel(kernel, [x])[0], interpret(graph, [x])[0])
+    (phase,) = kernel.phases
+    lanes = tuple(replace(lane, stages=()) for lane in phase.lanes)
+    with pytest.raises(KernelError, match="nobody wrote"):
+        interpret_kernel(replace(kernel, phases=(replace(phase, lanes=lanes),)), [x])
+
+
+def test_every_function_that_the_op_table_calls_has_a_meaning() -> None:
+    called: set[str] = set()
+    for name, definition in OPS.items():
+        for dtype in DTYPES.get(name, FLOATS):
+            if definition.scalar is None:
+                continue
+            op = elementwise_graph(name, dtype, ()).ops[0]
+            for text in (definition.scalar(op), definition.reassociated):
+                called.update(re.findall(r"(\w+)\(", text or ""))
+    assert len(called) > 50
+    assert called - set(FUNCTIONS) == set()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from jstitch.errors import OptionError
+from jstitch.errors import JstitchWarning, OptionError
 
 T = TypeVar("T")
 
@@ -87,6 +88,7 @@ class CompileOptions:
     strict: bool = _knob("STRICT", False, _flag)
 
     def __post_init__(self) -> None:
+        _report_unknown([field.name.upper() for field in dataclasses.fields(self)])
         self._normalize()
         _check("target", self.target, (None, *TARGETS))
         _check("planner", self.planner, PLANNERS)
@@ -110,6 +112,22 @@ class CompileOptions:
     def replace(self, **changes: Any) -> CompileOptions:
         """A copy with these fields changed."""
         return dataclasses.replace(self, **changes)
+
+
+_reported: set[str] = set()
+
+
+def _report_unknown(known: Sequence[str]) -> None:
+    """One warning for each JSTITCH_* variable that no option has."""
+    for name in sorted(os.environ):
+        if name.startswith(_PREFIX) and name.removeprefix(_PREFIX) not in known and name not in _reported:
+            _reported.add(name)
+            names = ", ".join(_PREFIX + field for field in known)
+            warnings.warn(
+                f"Environment variable {name} means nothing to jstitch; expected {names}.",
+                JstitchWarning,
+                stacklevel=4,
+            )
 
 
 def _check(field: str, value: str | None, allowed: tuple[str | None, ...]) -> None:

@@ -130,7 +130,8 @@ class _Flow:
             if isinstance(instr, Load) and instr.buffer.space is not Space.ARG:
                 yield from self._load(around, instr)
         loaded = {i.buffer for i in nest.body if isinstance(i, Load)}
-        goes_on = any(isinstance(i, Store) and i.buffer in loaded for i in nest.body)  # it accumulates
+        stores = [i for i in (*nest.body, *nest.after) if isinstance(i, Store)]
+        goes_on = any(i.buffer in loaded for i in stores)  # it accumulates
         for instr in (*nest.body, *nest.after):
             if isinstance(instr, Store):
                 yield from self._store(around, instr, goes_on)

@@ -16,6 +16,9 @@ from jstitch.passes.form_groups import PARTIAL, Grouping, form_groups
 from jstitch.passes.plan import FusionPattern, is_free
 from jstitch.passes.row_access import data_operands, is_reduction
 
+LANE_CYCLE = 2e-11  # seconds of a light op on one element of a vector
+SERIAL_WORK = 1 << 18  # cycles; below this nobody's kernel runs on several cores
+XLA_SERIAL_WORK = 1 << 20  # cycles; below this XLA:CPU runs a loop on one core
 CORES = 2.0  # a conservative number: what parallel programs gain at least
 
 
@@ -39,9 +42,9 @@ class CostEstimate:
     @property
     def seconds(self) -> float:
         """Launches, then the slower of memory and arithmetic."""
-        memory = self.nbytes / bandwidth(self.nbytes)
+        memory, arithmetic = self.nbytes / bandwidth(self.nbytes), self.cycles * LANE_CYCLE
         return (
-            self.launches * 4e-7 + max(memory, self.cycles * 4e-11) + 0.3 * min(memory, self.cycles * 4e-11)
+            self.launches * 4e-7 + max(memory, arithmetic) + 0.3 * min(memory, arithmetic)
         )
 
 
@@ -94,7 +97,7 @@ def _lane_cost(
             todo += op.operands
     group = grouping.group_of[ops[0]]
     cycles += sum(map(work, ops))
-    serial = 1.0 if group.programs >= CORES else CORES
+    serial = 1.0 if group.programs >= CORES or cycles < SERIAL_WORK else CORES
     nbytes = sum(v.tensor.nbytes for v in (*reads, *written))
     return CostEstimate(0.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
 
@@ -153,7 +156,8 @@ def _fusion_cost(
             cycles += work(maker) * slowness([maker])
             todo += maker.operands
     nbytes = root.tensor.nbytes + sum(v.tensor.nbytes for v in reads)
-    return CostEstimate(1.0, nbytes, cycles)
+    serial = CORES if SERIAL_WORK <= cycles < XLA_SERIAL_WORK else 1.0
+    return CostEstimate(1.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
 
 
 def slowness(ops: Iterable[Op]) -> float:

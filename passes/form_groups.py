@@ -85,19 +85,24 @@ def form_groups(ops: Sequence[Op], outputs: Iterable[Value]) -> Grouping:
     group_of = {op: g for g in groups for op in g.ops}
     _choose_steps(groups)
     grouping = _split_cross_reductions(ops, group_of)
-    return _assign_levels(grouping, set(outputs))
+    return _assign_levels(grouping)
 
 
 def _grow_groups(ops: Sequence[Op]) -> list[Group]:
+    repeats = [op for op in ops if not is_free(op) and _repeats_scalar(op)]
+    loose = {v for op in ops if is_free(op) for v in op.results}.union(*(op.results for op in repeats))
     remaining = {op: None for op in ops if not is_free(op)}
+    for op in repeats:
+        del remaining[op]
     users: dict[Value, list[Op]] = {}
     producer: dict[Value, Op] = {}
     for op in remaining:
         producer.update(dict.fromkeys(op.results, op))
         for v in dict.fromkeys(op.operands):
-            users.setdefault(v, []).append(op)
+            if v not in loose:
+                users.setdefault(v, []).append(op)
     seeds = sorted(
-        dict.fromkeys(v for op in remaining for v in (*op.results, *op.operands)),
+        dict.fromkeys(v for op in remaining for v in (*op.results, *op.operands) if v not in loose),
         key=lambda v: -v.tensor.size,
     )
     crossed: set[Value] = set()
@@ -112,9 +117,14 @@ def _grow_groups(ops: Sequence[Op]) -> list[Group]:
                 del remaining[op]
                 if is_reduction(op) and reduction(op, group.rows) is Reduction.CROSS:
                     crossed.update(op.results)
-    for op in remaining:
+    for op in (*remaining, *repeats):
         groups.append(Group(1, {op}, max(v.tensor.size for v in (*op.results, *op.operands))))
     return groups
+
+
+def _repeats_scalar(op: Op) -> bool:
+    """A broadcast of one element ties nobody together: each user has its own."""
+    return lookup(op.name).op_class is OpClass.SHAPE and op.operands[0].tensor.size == 1 < op.result.tensor.size
 
 
 def _row_users(seed: Value, users: dict[Value, list[Op]], remaining: dict[Op, None]) -> bool:
@@ -162,7 +172,7 @@ def _spread(
 
     def block(values: Iterable[Value]) -> None:
         for v in values:
-            if v not in blocked:
+            if v not in blocked and (v in users or v in producer):
                 blocked.add(v)
                 todo.append(v)
 
@@ -272,40 +282,34 @@ def _recompute_cost(op: Op, known: Mapping[Value, float]) -> float:
     return own + sum(known.get(v, 1.0) for v in dict.fromkeys(op.operands))
 
 
-def _recompute_costs(ops: Sequence[Op]) -> dict[Value, float]:
-    cost: dict[Value, float] = {}
-    for op in ops:
-        cost.update(dict.fromkeys(op.results, _recompute_cost(op, cost)))
-    return cost
-
-
-def _assign_levels(grouping: Grouping, outputs: set[Value]) -> Grouping:
-    cost = _recompute_costs(grouping.ops)
-    maker = {v: op for op in grouping.ops for v in op.results}
+def _assign_levels(grouping: Grouping) -> Grouping:
+    """The level of every op: one more than that of any spill it reads, directly or through what is inlined."""
     level, group_of, spilled = grouping.level_of, grouping.group_of, grouping.spilled
-
-    def is_cheap(value: Value) -> bool:
-        return cost[value] < (math.inf if value.tensor.size == 1 else RECOMPUTE)
+    maker: dict[Value, Op] = {}
+    cost: dict[Value, float] = {}  # cycles per element to compute it again from inputs and spills
+    ready: dict[Value, int] = {}  # the first level at which that is possible
 
     def edge_level(op: Op, value: Value, access: Access) -> int:
-        source = maker[value]
-        if is_free(source):
+        source = maker.get(value)
+        if source is None or is_free(source):
             return 0
         same = group_of[source] is group_of[op] and source.name != PARTIAL
         if same and access is Access.ROW:
             return level[source]
-        if is_cheap(value):
-            return 0
+        if value not in spilled and cost[value] < (math.inf if value.tensor.size == 1 else RECOMPUTE):
+            return ready[value]
         spilled.add(value)
-        return level[source] + 1
+        cost[value], ready[value] = 1.0, level[source] + 1
+        return ready[value]
 
     for op in grouping.ops:
-        if is_free(op):
-            continue
-        found = _accesses(op, group_of[op].rows)
-        level[op] = max(
-            (edge_level(op, v, a) for v, a in zip(op.operands, found, strict=True) if v in maker), default=0
-        )
+        if not is_free(op):
+            found = _accesses(op, group_of[op].rows)
+            level[op] = max((edge_level(op, v, a) for v, a in zip(op.operands, found, strict=True)), default=0)
+        for v in op.results:
+            maker[v] = op
+            cost[v] = _recompute_cost(op, cost)
+            ready[v] = max((ready.get(u, 0) for u in op.operands), default=0)
     _spill_between_levels(grouping)
     return grouping
 

@@ -1,9 +1,9 @@
 """Pattern -> Kernel: phases from levels, lanes from groups, stages from depths, nests from domains.
 
-    x, sum over dim 1, divide, broadcast, subtract  ->
-        phase 0, lane: 2048 rows x 768, step 1
-          stage 0: for r: acc = 0; for i0: acc += x[r * 768 + i0]; t0[0] = acc
-          stage 1: for r: m = t0[0] / 768; for i0: out[r * 768 + i0] = x[r * 768 + i0] - m
+x, sum over dim 1, divide, broadcast, subtract  ->
+    phase 0, lane: 2048 rows x 768, step 1
+      stage 0: for r: acc = 0; for i0: acc += x[r * 768 + i0]; t0[0] = acc
+      stage 1: for r: m = t0[0] / 768; for i0: out[r * 768 + i0] = x[r * 768 + i0] - m
 """
 
 from __future__ import annotations
@@ -35,20 +35,31 @@ from jstitch.ir.index import Index, Var, add, const, delinearize, linearize, mul
 from jstitch.ir.ops import lookup
 from jstitch.ir.types import TensorType
 from jstitch.passes.build_nest import CannotLowerError, NestBuilder, Place, literal
-from jstitch.passes.form_groups import PARTIAL, Group, Grouping, form_groups
-from jstitch.passes.place_values import LaneView, Node, last_stage, place_values
-from jstitch.passes.row_access import data_operands, is_reduction, prefix_rank
+from jstitch.passes.form_groups import Group, Grouping, form_groups
+from jstitch.passes.place_values import ARENA_BUDGET, LaneView, Node, last_stage, place_values
+from jstitch.passes.row_access import data_operands, prefix_rank
 
 ALIGN = 64
 
 
-def lower_kernel(name: str, ops: Sequence[Op], inputs: Sequence[Value], outputs: Sequence[Value]) -> Kernel:
+def lower_kernel(
+    name: str,
+    ops: Sequence[Op],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    arena_bytes: int | None = None,
+) -> Kernel:
     """The kernel that computes `outputs` from `inputs` by `ops` (in program order).
 
+    arena_bytes: most bytes that one program may keep in cache, None = ARENA_BUDGET where there is a choice.
     Raises CannotLowerError, with the reason, when a kernel cannot express the pattern.
     """
     grouping = form_groups(ops, outputs)
-    return _KernelLowering(name, grouping, inputs, outputs).run()
+    budget = ARENA_BUDGET if arena_bytes is None else arena_bytes
+    kernel = _KernelLowering(name, grouping, inputs, outputs, budget).run()
+    if arena_bytes is not None and kernel.arena_bytes > arena_bytes:
+        raise CannotLowerError(f"needs {kernel.arena_bytes} bytes per program, arena_bytes is {arena_bytes}")
+    return kernel
 
 
 @dataclass(eq=False)
@@ -57,6 +68,7 @@ class _KernelLowering:
     grouping: Grouping
     inputs: Sequence[Value]
     outputs: Sequence[Value]
+    budget: int
     producers: dict[Value, Op] = field(default_factory=dict)
     places: dict[Value, Place] = field(default_factory=dict)
     arena: list[Buffer] = field(default_factory=list)
@@ -104,10 +116,8 @@ class _KernelLowering:
 
     def _lane(self, group: Group, ops: list[Op], level: int) -> Lane:
         ready = {v: p for v, p in self.places.items() if self._is_ready(v, level)}
-        stored = {
-            v for op in ops for v in op.results if v in self.grouping.spilled or v in self.outputs
-        }
-        view = LaneView(group, ops, self.producers, ready, stored)
+        stored = {v for op in ops for v in op.results if v in self.grouping.spilled or v in self.outputs}
+        view = LaneView(group, ops, self.producers, ready, stored, self.budget)
         counter = itertools.count()
         arena = _Arena()
         lane = _LaneLowering(view, self.places, arena.keep, lambda: f"v{next(counter)}").run()
@@ -160,9 +170,7 @@ class _LaneLowering:
         for key in sorted(set(where.values())):
             nodes = [n for n in placement.nodes if where[n] == key]
             stages.append(self._stage(nodes, key[1]))
-        work = sum(
-            math.prod(n.domain) * max(1.0, lookup(n.op.name).cpi) for n in placement.nodes
-        )
+        work = sum(math.prod(n.domain) * max(1.0, lookup(n.op.name).cpi) for n in placement.nodes)
         return Lane(group.rows, group.step, group.programs, tuple(stages), group.flat, int(work))
 
     def _accumulator(self, n: Node, v: Value) -> Place | None:

@@ -61,13 +61,17 @@ class Placement:
 
 @dataclass(eq=False)
 class LaneView:
-    """What a lane sees. stored: values it must write. places: values it can read from memory."""
+    """What a lane sees. stored: values it must write. places: values it can read from memory.
+
+    budget: most bytes of kept values per program.
+    """
 
     group: Group
     ops: list[Op]
     producers: Mapping[Value, Op]
     places: Mapping[Value, Place]
     stored: set[Value]
+    budget: int
     in_lane: set[Op] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -185,7 +189,7 @@ class _Search:
                 if len(users) < 2 or v in self.kept or is_reduction(op) or self.lane.slab(v) <= 1:
                     continue
                 size = self.lane.slab(v) * self.lane.group.step * v.tensor.dtype.compute.itemsize
-                if self._cost(v, cost) > KEEP_COST and used + size <= ARENA_BUDGET:
+                if self._cost(v, cost) > KEEP_COST and used + size <= self.lane.budget:
                     return v
         return None
 

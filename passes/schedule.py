@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from jstitch.ir.schedule import ONE_BLOCK, Coordinates, SchedType, Schedule, blocks, coordinates
@@ -13,9 +14,26 @@ from jstitch.ir.schedule import ONE_BLOCK, Coordinates, SchedType, Schedule, blo
 
 @lru_cache(maxsize=4096)
 def divisors(n: int) -> tuple[int, ...]:
-    """The divisors of n >= 1 in ascending order; (1,) for 0, where nothing can be split."""
-    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
-    return tuple(dict.fromkeys([*small, *(n // d for d in reversed(small))])) or (1,)
+    """The divisors of n >= 1 in ascending order; (1,) for 0, where nothing can be split.
+
+    What is left of n after dividing by all factors up to 2 ** 20 counts as a prime.
+    """
+    found = [1]
+    for factor, power in Counter(_factors(n)).items():
+        found = [d * factor**k for d in found for k in range(power + 1)]
+    return tuple(sorted(found))
+
+
+def _factors(n: int) -> Iterator[int]:
+    """The prime factors of n in ascending order, with repetition; none for 0 and 1."""
+    factor = 2
+    while factor * factor <= n and factor <= 1 << 20:
+        while n % factor == 0:
+            yield factor
+            n //= factor
+        factor += 1 if factor == 2 else 2
+    if n > 1:
+        yield n
 
 
 def legal_schedules(shape: Sequence[int]) -> tuple[Schedule, ...]:

@@ -41,6 +41,7 @@ LAZY = {
 
 # file: op names that it spells although it is not the op table, and why
 SPELLS_OPS = {
+    "jstitch.codegen.vocabulary": "says which op each function of the emitters' vocabulary computes",
     "jstitch.frontend.custom_call": "writes the custom call that a kernel becomes",
     "jstitch.passes.rewrite_one_hot_scatter": "recognises one op, scatter, and the two forms of its indices",
     "jstitch.passes.unroll_loops": "rewrites one op, while",

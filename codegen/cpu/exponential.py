@@ -10,6 +10,7 @@ flushed to zero, as XLA's threads do.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from llvmlite import ir
 
@@ -175,13 +176,16 @@ TANH_P = (
 TANH_Q = (1.0, 0.46713092514681222, 0.025871339018809672, 0.00032832020281980893, 7.7625912487798532e-7)
 
 
+def odd_ratio(x: Value, above: Sequence[float], below: Sequence[float], limit: float) -> Value:
+    """x P(x^2) / Q(x^2), where it is 1 at `limit`: from there on it grows like x, and is cut to 1."""
+    square = smaller(x.constant(limit * limit), x * x)
+    return clamp(x * polynomial(square, above) / polynomial(square, below), -1.0, 1.0)
+
+
 def tanh(x: Value) -> Value:
     if x.is_double:
         return _tanh64(x)
-    bounded = clamp(x, -TANH_LIMIT, TANH_LIMIT)
-    square = bounded * bounded
-    result = bounded * polynomial(square, TANH_P) / polynomial(square, TANH_Q)
-    return clamp(result, -1.0, 1.0)
+    return odd_ratio(x, TANH_P, TANH_Q, TANH_LIMIT)
 
 
 def _tanh64(x: Value) -> Value:

@@ -34,7 +34,10 @@ INT = types.int64
 TYPING = cpu_target.typing_context
 TARGET = cpu_target.target_context
 CONTEXT = TARGET.subtarget(error_model=create_error_model(flags().error_model, TARGET))
+SHORT = 16  # iterations
 _WORD = ir.IntType(64)
+LONG_LOOP = 40  # instructions
+INTERLEAVE = ir.IntType(32)(2)
 _Intrinsic = type(intrinsic(lambda typing: None))
 _OPERATORS: Mapping[type, Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -85,6 +88,8 @@ def lower_text(text: str, names: Mapping[str, Any], functions: Mapping[str, str]
     names: the text's globals. Raises Unsupported.
     """
     defined = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    for context in (TYPING, TARGET):
+        context.refresh()  # Numba fills its tables when it first compiles, which may be never here
     module = TARGET.codegen()._create_empty_module("jstitch")
     try:
         with global_compiler_lock, CONTEXT.push_code_library(_NoLibrary()):
@@ -175,8 +180,18 @@ class _Function:
         self.builder.position_at_end(inside)
         self.block(body, **{name: Operand(INT, number)})
         number.add_incoming(self.builder.add(number, _WORD(1), flags=["nsw"]), self.builder.block)
-        self.builder.branch(head)
+        self._interleave(self.builder.branch(head), inside)
         self.builder.position_at_end(after)
+
+    def _interleave(self, latch: Any, body: Any) -> None:
+        """Two vectors at a time in a long innermost loop: LLVM does that by itself to short ones only."""
+        if latch.parent is not body or len(body.instructions) < LONG_LOOP:
+            return
+        module = self.function.module
+        count = module.add_metadata(["llvm.loop.interleave.count", INTERLEAVE])
+        loop = module.add_metadata([ir.IntType(64)(len(module.metadata))])
+        loop.operands = (loop, count)  # LLVM's loop identifiers refer to themselves
+        latch.set_metadata("llvm.loop", loop)
 
     def branch(self, test: Operand, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> None:
         condition = CONTEXT.cast(self.builder, test.raw, test.type, types.boolean)
@@ -258,13 +273,16 @@ class _Function:
         return Operand(signature.return_type, codegen(CONTEXT, self.builder, signature, raws))
 
     def convert(self, kind: Any, arguments: Sequence[ast.expr]) -> Operand:
-        """A typed literal: float32(0.5)."""
-        numbers = [self.number(a) for a in arguments]
-        match numbers:
-            case [int() as number] if isinstance(kind, types.Integer | types.Boolean):
+        """A typed literal, float32(0.5), or a wider or narrower integer, int64(v0)."""
+        match kind, [self.number(a) for a in arguments]:
+            case types.Integer() | types.Boolean(), [int() as number]:
                 return Operand(kind, CONTEXT.get_constant(kind, number))
-            case [float() | int() as number] if isinstance(kind, types.Float):
+            case types.Float(), [float() | int() as number]:
                 return Operand(kind, CONTEXT.get_constant(kind, float(number)))
+            case types.Integer(), [None]:
+                operand = self.value(arguments[0])
+                if isinstance(operand.type, types.Integer | types.Boolean):
+                    return Operand(kind, *self.cast([operand], [kind]))
         raise Unsupported(f"a conversion to {kind}")
 
     def cast(self, operands: Sequence[Operand], kinds: Sequence[Any]) -> list[Any]:
@@ -272,6 +290,18 @@ class _Function:
             o.raw if o.type == kind else CONTEXT.cast(self.builder, o.raw, o.type, kind)
             for o, kind in zip(operands, kinds, strict=True)
         ]
+
+
+def _is_short(lo: Any, hi: Any) -> bool:
+    """Whether a loop is so short that it is better unrolled completely."""
+    return isinstance(lo, ir.Constant) and isinstance(hi, ir.Constant) and hi.constant - lo.constant <= SHORT
+
+
+def _never_unrolled(module: Any) -> Any:
+    """Loop metadata: vector loops gain nothing from unrolling, which takes most of the compile time."""
+    node = ir.MDValue(module, [module.add_metadata(["llvm.loop.unroll.disable"])], str(len(module.metadata)))
+    node.operands = (node, *node.operands)  # what makes it a loop's own
+    return node
 
 
 def _assignments(body: Sequence[ast.stmt]) -> Counter[str]:

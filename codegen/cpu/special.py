@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from jstitch.codegen.cpu.exponential import TERMS32, TERMS64, clamp, exp_parts, log, log64
+from jstitch.codegen.cpu.exponential import TERMS32, TERMS64, clamp, exp_parts, log, log64, odd_ratio
 from jstitch.codegen.cpu.expression import Value, polynomial, select
 
 # erf(x)/x = P(x^2)/Q(x^2) on |x| <= ERF_LIMIT, error 2e-8; above it is 1
@@ -55,9 +55,7 @@ SHIFT = 8  # the asymptotic series start at x + SHIFT
 def erf(x: Value) -> Value:
     if x.is_double:
         return x.libm("erf")
-    bounded = clamp(x, -ERF_LIMIT, ERF_LIMIT)
-    square = bounded * bounded
-    return clamp(bounded * polynomial(square, ERF_P) / polynomial(square, ERF_Q), -1.0, 1.0)
+    return odd_ratio(x, ERF_P, ERF_Q, ERF_LIMIT)
 
 
 def erfc(x: Value) -> Value:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.kernel_source import KernelSource
 from jstitch.codegen.print_kernel import print_kernel
+from jstitch.errors import JstitchWarning
 from jstitch.ir.printer import print_graph
 from jstitch.ir.verify import check
 from jstitch.options import CompileOptions
@@ -43,8 +45,21 @@ class Dump:
         if stage in self.print_after:
             print(f"// -- {stage}\n{content}", file=sys.stderr)
         if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / f"{next(self.count):02d}_{name}").write_text(content + "\n")
+            self._write(self.folder, f"{next(self.count):02d}_{name}", content)
+
+    def _write(self, folder: Path, name: str, content: str) -> None:
+        """Write one file; a folder that cannot be written costs a warning and the rest of the dump."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(content + "\n")
+        except OSError as error:
+            self.folder = None
+            warnings.warn(
+                f"jstitch cannot dump to {folder}: {error}. The program is stitched all the same;"
+                " set dump_dir (JSTITCH_DUMP_DIR) to a writable folder.",
+                JstitchWarning,
+                stacklevel=2,
+            )
 
     def after_pass(self, step: Step) -> None:
         if self.verify:

@@ -67,7 +67,7 @@ def stitch_graph(
 
     donated: graph inputs whose memory may be written -> the output that takes it.
     """
-    builder = _Builder(name, dump, donated)
+    builder = _Builder(name, options, dump, donated)
 
     def change(frame: Graph) -> Graph:
         plan = plan_frame(frame, options)
@@ -80,18 +80,23 @@ def stitch_graph(
 class _Builder:
     """Kernels of one stitched call, numbered."""
 
-    def __init__(self, name: str, dump: Dump, donated: Mapping[Value, Value]) -> None:
-        self.name, self.dump, self.donated, self.count = name, dump, donated, 0
+    def __init__(
+        self, name: str, options: CompileOptions, dump: Dump, donated: Mapping[Value, Value]
+    ) -> None:
+        self.name, self.options, self.dump, self.donated = name, options, dump, donated
+        self.count = 0
 
     def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:
         """Attributes of the kernel op; None when no kernel can express the pattern (it stays XLA's)."""
         name = f"{self.name}_{self.count}"
         try:
-            kernel = lower_kernel(name, pattern.ops, pattern.inputs, pattern.outputs)
+            kernel = lower_kernel(
+                name, pattern.ops, pattern.inputs, pattern.outputs, self.options.arena_bytes
+            )
             kernel = alias_donated(kernel, pattern, self.donated)
             emitted = emit(kernel)
             self.dump.kernel(name, kernel, emitted.source)
-            config = prepare(emitted.source)
+            config = prepare(emitted.source, self.options.cache_dir)
         except CannotLowerError as error:
             note(details_refused=str(error))
             return None

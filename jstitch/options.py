@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 TARGETS = ("cpu",)
 PLANNERS = ("layers",)
-SCHEMES = ("packing", "thread", "warp", "block")
+SCHEMES = ("packing",)
 GATES = ("model", "off")
 _PREFIX = "JSTITCH_"
 _TRUE = ("1", "true", "yes", "on")

@@ -187,7 +187,7 @@ class NestBuilder:
                 return self._constant(op, index)
             case OpClass.LIGHT | OpClass.EXPENSIVE:
                 arguments = [self.value(u, index if u.shape == v.shape else ()) for u in op.operands]
-                return self.scalar(op, arguments)
+                return self._uniform(op, arguments) or self.scalar(op, arguments)
             case OpClass.SHAPE | OpClass.INDEX if definition.cases is not None:
                 return self._choose(op, index)
         raise CannotLowerError(f"'{op.name}' cannot be computed inside another op's loop")
@@ -204,6 +204,16 @@ class NestBuilder:
             test = f"({print_index(offset)}) == {k}"
             result = self.let(f"select({test}, {literal(elements[k], dtype)}, {result})", (result,), where)
         return result
+
+    def _uniform(self, op: Op, arguments: Sequence[str]) -> str | None:
+        """The op's cheaper form for a second operand from an outer loop, if the first is inexact anyway."""
+        template = lookup(op.name).uniform
+        if template is None or not op.result.tensor.dtype.is_float:
+            return None
+        maker = self.producers.get(op.operands[0])
+        rounded = maker is not None and lookup(maker.name).op_class is OpClass.EXPENSIVE
+        first, second = (self.depth_of.get(a, 0) for a in arguments)
+        return self.let(template.format(*arguments), arguments) if rounded and second < first else None
 
     def scalar(self, op: Op, arguments: Sequence[str]) -> str:
         """One elementwise op on scalars."""

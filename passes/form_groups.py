@@ -36,6 +36,7 @@ SMALL = 1 << 15  # elements; below this a combine stage is one row of one progra
 PROGRAM_WORK = 1 << 14  # elements of work that make a program worth its start
 MAX_PROGRAMS = 64
 PARTIAL_ROWS = 64  # rows per program where each program has column accumulators of its own
+RECOMPUTE_SCALAR = 200.0
 RECOMPUTE = 24.0  # cycles per element up to which an elementwise chain is rather computed twice than spilled
 ROW_STEP = 4  # rows per step where a column accumulator is kept in cache
 
@@ -296,7 +297,7 @@ def _assign_levels(grouping: Grouping) -> Grouping:
         same = group_of[source] is group_of[op] and source.name != PARTIAL
         if same and access is Access.ROW:
             return level[source]
-        if value not in spilled and cost[value] < (math.inf if value.tensor.size == 1 else RECOMPUTE):
+        if value not in spilled and cost[value] < _bound(value):
             return ready[value]
         spilled.add(value)
         cost[value], ready[value] = 1.0, level[source] + 1
@@ -326,12 +327,17 @@ def _spill_between_levels(grouping: Grouping) -> None:
             if source is None or is_free(source) or access is not Access.ROW:
                 continue
             crosses = group_of[source] is group_of[op] and level[source] < level[op]
-            if crosses and cost[v] >= (math.inf if v.tensor.size == 1 else RECOMPUTE):
+            if crosses and cost[v] >= _bound(v):
                 spilled.add(v)
                 cost[v] = 1.0
         for v in op.results:
             maker[v] = op
             cost[v] = 1.0 if v in spilled else _recompute_cost(op, cost)
+
+
+def _bound(value: Value) -> float:
+    """Cycles up to which computing the value again is preferred to a spill; a scalar is computed once a nest."""
+    return RECOMPUTE_SCALAR if value.tensor.size == 1 else RECOMPUTE
 
 
 def _accesses(op: Op, rows: int) -> tuple[Access, ...]:

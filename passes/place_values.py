@@ -82,15 +82,21 @@ class LaneView:
 
 
 def place_values(lane: LaneView) -> Placement:
-    """Nodes, depths and kept values of a lane."""
+    """Nodes, depths and kept values of a lane.
+
+    A value that was kept first may have become cheap by what was kept later: it is let go again.
+    """
     kept: set[Value] = set()
     for _ in range(32):
         search = _Search(lane, kept)
-        placement = search.run()
+        search.run()
         candidate = search.worth_keeping() if not lane.group.flat else None
         if candidate is None:
-            return placement
+            break
         kept.add(candidate)
+    for v in [v for op in reversed(lane.ops) for v in op.results if v in kept]:
+        if _Search(lane, kept - {v}).is_cheap(v):
+            kept.remove(v)
     return _Search(lane, kept).run()
 
 
@@ -192,6 +198,10 @@ class _Search:
                 if self._cost(v, cost) > KEEP_COST and used + size <= self.lane.budget:
                     return v
         return None
+
+    def is_cheap(self, v: Value) -> bool:
+        """Whether computing `v` from what is kept costs no more than keeping it."""
+        return self._cost(v, {}) <= KEEP_COST
 
     def _cost(self, v: Value, known: dict[Value, float]) -> float:
         if v not in known:

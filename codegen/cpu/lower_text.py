@@ -180,18 +180,22 @@ class _Function:
         self.builder.position_at_end(inside)
         self.block(body, **{name: Operand(INT, number)})
         number.add_incoming(self.builder.add(number, _WORD(1), flags=["nsw"]), self.builder.block)
-        self._interleave(self.builder.branch(head), inside)
+        self._hint(self.builder.branch(head), inside, short=_is_short(lo, hi))
         self.builder.position_at_end(after)
 
-    def _interleave(self, latch: Any, body: Any) -> None:
-        """Two vectors at a time in a long innermost loop: LLVM does that by itself to short ones only."""
-        if latch.parent is not body or len(body.instructions) < LONG_LOOP:
-            return
+    def _hint(self, latch: Any, body: Any, short: bool) -> None:
+        """What LLVM cannot know: vector loops gain nothing from unrolling, which doubles compile time.
+
+        A long innermost loop runs two vectors at a time: LLVM does that by itself to short ones only.
+        """
         module = self.function.module
-        count = module.add_metadata(["llvm.loop.interleave.count", INTERLEAVE])
-        loop = module.add_metadata([ir.IntType(64)(len(module.metadata))])
-        loop.operands = (loop, count)  # LLVM's loop identifiers refer to themselves
-        latch.set_metadata("llvm.loop", loop)
+        hints = [] if short else [module.add_metadata(["llvm.loop.unroll.disable"])]
+        if latch.parent is body and len(body.instructions) >= LONG_LOOP:
+            hints.append(module.add_metadata(["llvm.loop.interleave.count", INTERLEAVE]))
+        if hints:
+            loop = module.add_metadata([ir.IntType(64)(len(module.metadata))])
+            loop.operands = (loop, *hints)  # LLVM's loop identifiers refer to themselves
+            latch.set_metadata("llvm.loop", loop)
 
     def branch(self, test: Operand, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> None:
         condition = CONTEXT.cast(self.builder, test.raw, test.type, types.boolean)
@@ -295,13 +299,6 @@ class _Function:
 def _is_short(lo: Any, hi: Any) -> bool:
     """Whether a loop is so short that it is better unrolled completely."""
     return isinstance(lo, ir.Constant) and isinstance(hi, ir.Constant) and hi.constant - lo.constant <= SHORT
-
-
-def _never_unrolled(module: Any) -> Any:
-    """Loop metadata: vector loops gain nothing from unrolling, which takes most of the compile time."""
-    node = ir.MDValue(module, [module.add_metadata(["llvm.loop.unroll.disable"])], str(len(module.metadata)))
-    node.operands = (node, *node.operands)  # what makes it a loop's own
-    return node
 
 
 def _assignments(body: Sequence[ast.stmt]) -> Counter[str]:

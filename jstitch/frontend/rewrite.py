@@ -94,6 +94,7 @@ class _Builder:
                 name, pattern.ops, pattern.inputs, pattern.outputs, self.options.arena_bytes
             )
             kernel = alias_donated(kernel, pattern, self.donated)
+            self.dump.check(kernel)
             emitted = emit(kernel)
             self.dump.kernel(name, kernel, emitted.source)
             config = prepare(emitted.source, self.options.cache_dir)

@@ -17,8 +17,9 @@ from rich.table import Table
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.types import DType, TensorType
+from jstitch.options import CompileOptions
 from jstitch.passes import pipeline
-from jstitch.passes.plan_layers import plan_layers
+from jstitch.passes.plan_frame import plan_frame
 
 OPS = (1_000, 10_000, 100_000)
 ROWS, WIDTH = 64, 128
@@ -36,7 +37,7 @@ DOT: dict[str, Any] = {
 
 def plan(graph: Graph) -> int:
     """Everything between the imported graph and the plan; returns the number of patterns."""
-    return len(plan_layers(pipeline.run(graph)).patterns)
+    return len(plan_frame(pipeline.run(graph), CompileOptions()).patterns)
 
 
 def report(counts: Sequence[int] = OPS) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -48,8 +48,11 @@ class KernelSource:
 
     @cached_property
     def digest(self) -> str:
-        """Content hash of the source: 32 hexadecimal digits, the same in every process."""
-        return hashlib.sha256(self.payload.encode()).hexdigest()[:32]
+        """Content hash of all but the name: 32 hexadecimal digits, the same in every process.
+
+        Equal kernels of one program (its repeated layers) are built once.
+        """
+        return hashlib.sha256(replace(self, name="").payload.encode()).hexdigest()[:32]
 
     @staticmethod
     def from_payload(payload: str) -> KernelSource:

@@ -33,7 +33,7 @@ _OPS = {
     **{"tanh": "tanh", "sin": "sine", "cos": "cosine", "tan": "tan", "atan2": "atan2", "pow_": "power"},
     **{"remainder_": "remainder", "add_reassoc": "add", "mul_reassoc": "multiply"},
     **{"max_reassoc": "maximum", "min_reassoc": "minimum"},
-    **{"is_finite": "is_finite", "over": "divide"},
+    "is_finite": "is_finite",
 }
 _CHLO = (
     *("erf", "erfc", "erf_inv", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from jstitch.codegen.kernel_ir import Buffer, Instr, Kernel, Load, Nest, Store
+from jstitch.codegen.kernel_ir import Buffer, Kernel, Load, Nest, Store
 from jstitch.ir.graph import Value
 from jstitch.passes.plan import FusionPattern
 
@@ -19,18 +19,19 @@ from jstitch.passes.plan import FusionPattern
 def alias_donated(kernel: Kernel, pattern: FusionPattern, donated: Mapping[Value, Value]) -> Kernel:
     """The kernel with `aliases` for those donated inputs whose output it computes safely in place."""
     aliases: dict[int, int] = {}
+    touching = _nests_by_buffer(kernel)
     for number, value in enumerate(pattern.inputs):
         output = donated.get(value)
         if output in pattern.outputs and output is not None and output.type == value.type:
             result = pattern.outputs.index(output)
-            if _is_safe(kernel, kernel.args[number], kernel.results[result]):
+            if _is_safe(touching, kernel.args[number], kernel.results[result]):
                 aliases[result] = number
     return replace(kernel, aliases=aliases)
 
 
-def _is_safe(kernel: Kernel, arg: Buffer, result: Buffer) -> bool:
-    touching = [nest for nest in _nests(kernel) if _touches(nest, arg) or _touches(nest, result)]
-    if len(touching) != 1:
+def _is_safe(nests: Mapping[Buffer, list[Nest]], arg: Buffer, result: Buffer) -> bool:
+    touching = [*nests.get(arg, ()), *nests.get(result, ())]
+    if not touching or any(nest is not touching[0] for nest in touching):
         return False
     stored: set[object] = set()
     loaded: set[object] = set()
@@ -47,18 +48,12 @@ def _is_safe(kernel: Kernel, arg: Buffer, result: Buffer) -> bool:
     return loaded == stored
 
 
-def _nests(kernel: Kernel) -> list[Nest]:
-    return [
-        nest
-        for phase in kernel.phases
-        for lane in phase.lanes
-        for stage in lane.stages
-        for nest in stage.nests
-    ]
-
-
-def _touches(nest: Nest, buffer: Buffer) -> bool:
-    def uses(instr: Instr) -> bool:
-        return isinstance(instr, Load | Store) and instr.buffer is buffer
-
-    return any(uses(i) for i in (*nest.body, *nest.after))
+def _nests_by_buffer(kernel: Kernel) -> dict[Buffer, list[Nest]]:
+    """The nests that load or store each buffer."""
+    found: dict[Buffer, list[Nest]] = {}
+    for phase in kernel.phases:
+        for nest in (nest for lane in phase.lanes for stage in lane.stages for nest in stage.nests):
+            instructions = (i for i in (*nest.body, *nest.after) if isinstance(i, Load | Store))
+            for buffer in dict.fromkeys(i.buffer for i in instructions):
+                found.setdefault(buffer, []).append(nest)
+    return found

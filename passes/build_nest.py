@@ -88,7 +88,8 @@ class NestBuilder:
 
     producers: the pattern's ops by value. places: values to be read from memory instead of computed.
     depths: loop variable -> number of loops around and including it. first_row: the step's first row.
-    inner_names: the tile's loop variables. modular: some index takes one of them through // or %.
+    inner_names: the tile's loop variables. modular: some index takes one of them through // or %, by what is
+    in divisors (keyed by the text of what is divided).
     """
 
     producers: Mapping[Value, Op]
@@ -102,6 +103,7 @@ class NestBuilder:
     memo: dict[tuple[Value, tuple[Index, ...]], str] = field(default_factory=dict)
     conditions: list[Condition] = field(default_factory=list)
     modular: bool = False
+    divisors: dict[str, int] = field(default_factory=dict)
 
     def value(self, v: Value, index: tuple[Index, ...], compute: bool = False) -> str:
         """The scalar that is element `index` of `v`. `compute`: even if `v` has a place to be read from."""
@@ -170,8 +172,9 @@ class NestBuilder:
                     depth = max(depth, self.depths.get(name, 0))
                 case Dynamic(operand, _):
                     depth = max(depth, self.depth_of.get(str(operand), 0))
-                case FloorDiv(of, _) | Mod(of, _) if self._is_inner(of):
+                case FloorDiv(of, by) | Mod(of, by) if self._is_inner(of):
                     self.modular = True
+                    self.divisors.setdefault(str(of), by)
         return depth
 
     def _is_inner(self, e: Index) -> bool:
@@ -187,7 +190,7 @@ class NestBuilder:
                 return self._constant(op, index)
             case OpClass.LIGHT | OpClass.EXPENSIVE:
                 arguments = [self.value(u, index if u.shape == v.shape else ()) for u in op.operands]
-                return self._uniform(op, arguments) or self.scalar(op, arguments)
+                return self.scalar(op, arguments)
             case OpClass.SHAPE | OpClass.INDEX if definition.cases is not None:
                 return self._choose(op, index)
         raise CannotLowerError(f"'{op.name}' cannot be computed inside another op's loop")
@@ -204,16 +207,6 @@ class NestBuilder:
             test = f"({print_index(offset)}) == {k}"
             result = self.let(f"select({test}, {literal(elements[k], dtype)}, {result})", (result,), where)
         return result
-
-    def _uniform(self, op: Op, arguments: Sequence[str]) -> str | None:
-        """The op's cheaper form for a second operand from an outer loop, if the first is inexact anyway."""
-        template = lookup(op.name).uniform
-        if template is None or not op.result.tensor.dtype.is_float:
-            return None
-        maker = self.producers.get(op.operands[0])
-        rounded = maker is not None and lookup(maker.name).op_class is OpClass.EXPENSIVE
-        first, second = (self.depth_of.get(a, 0) for a in arguments)
-        return self.let(template.format(*arguments), arguments) if rounded and second < first else None
 
     def scalar(self, op: Op, arguments: Sequence[str]) -> str:
         """One elementwise op on scalars."""

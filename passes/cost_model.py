@@ -7,10 +7,11 @@ each value it must materialise (outputs, both sides of every reduction, dear val
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from jstitch.ir.graph import Op, Value
+from jstitch.ir.index import Var, var
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.form_groups import PARTIAL, Grouping, form_groups
 from jstitch.passes.plan import FusionPattern, is_free
@@ -19,6 +20,7 @@ from jstitch.passes.row_access import data_operands, is_reduction
 LANE_CYCLE = 2e-11  # seconds of a light op on one element of a vector
 SERIAL_WORK = 1 << 18  # cycles; below this nobody's kernel runs on several cores
 XLA_SERIAL_WORK = 1 << 20  # cycles; below this XLA:CPU runs a loop on one core
+SEAM_CYCLES = 10.0
 CORES = 2.0  # a conservative number: what parallel programs gain at least
 
 
@@ -43,9 +45,7 @@ class CostEstimate:
     def seconds(self) -> float:
         """Launches, then the slower of memory and arithmetic."""
         memory, arithmetic = self.nbytes / bandwidth(self.nbytes), self.cycles * LANE_CYCLE
-        return (
-            self.launches * 4e-7 + max(memory, arithmetic) + 0.3 * min(memory, arithmetic)
-        )
+        return self.launches * 4e-7 + max(memory, arithmetic) + 0.3 * min(memory, arithmetic)
 
 
 def bandwidth(nbytes: float) -> float:
@@ -114,9 +114,9 @@ def work(op: Op) -> float:
 def xla_cost(pattern: FusionPattern) -> CostEstimate:
     """The same ops as XLA:CPU runs them."""
     producers = {v: op for op in pattern.ops for v in op.results}
-    total = CostEstimate()
-    for v in _materialised(pattern, producers):
-        total += _fusion_cost(v, producers, _materialised(pattern, producers))
+    total, materialised = CostEstimate(), _materialised(pattern, producers)
+    for v in materialised:
+        total += _fusion_cost(v, producers, materialised)
     return total
 
 
@@ -142,7 +142,7 @@ def _fusion_cost(
 ) -> CostEstimate:
     """One XLA kernel: everything up to values that are in memory already."""
     op = producers[root]
-    cycles, reads = work(op) * slowness([op]), set[Value]()
+    cycles, reads = xla_work(op), set[Value]()
     todo, seen = list(op.operands), set[Value]()
     while todo:
         v = todo.pop()
@@ -153,14 +153,23 @@ def _fusion_cost(
         if maker is None or v in materialised:
             reads.add(v)
         elif not is_free(maker):
-            cycles += work(maker) * slowness([maker])
+            cycles += xla_work(maker)
             todo += maker.operands
     nbytes = root.tensor.nbytes + sum(v.tensor.nbytes for v in reads)
     serial = CORES if SERIAL_WORK <= cycles < XLA_SERIAL_WORK else 1.0
     return CostEstimate(1.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
 
 
-def slowness(ops: Iterable[Op]) -> float:
-    """How much slower than ours XLA:CPU's loops are on these ops (facts measured on f32 and bf16 kernels)."""
-    narrow = any(v.tensor.dtype.is_float and v.tensor.dtype.itemsize < 4 for op in ops for v in op.operands)
-    return 6.0 if narrow else 1.3
+def xla_work(op: Op) -> float:
+    """Cycles of the op in XLA:CPU's loops, which measure slower than ours on some."""
+    narrow = any(v.tensor.dtype.is_float and v.tensor.dtype.itemsize < 4 for v in op.operands)
+    return work(op) * (6.0 if narrow else 1.3) + _seam_work(op)
+
+
+def _seam_work(op: Op) -> float:
+    """Concatenates and pads inside a loop keep XLA:CPU from vectorising it; ours is cut at the seams."""
+    definition = lookup(op.name)
+    if definition.cases is None:
+        return 0.0
+    cases = definition.cases(op, tuple(var(Var(f"i{d}", n)) for d, n in enumerate(op.result.shape)))
+    return SEAM_CYCLES * op.result.tensor.size if len(cases) > 1 else 0.0

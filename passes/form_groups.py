@@ -125,7 +125,8 @@ def _grow_groups(ops: Sequence[Op]) -> list[Group]:
 
 def _repeats_scalar(op: Op) -> bool:
     """A broadcast of one element ties nobody together: each user has its own."""
-    return lookup(op.name).op_class is OpClass.SHAPE and op.operands[0].tensor.size == 1 < op.result.tensor.size
+    is_shape = lookup(op.name).op_class is OpClass.SHAPE
+    return is_shape and op.operands[0].tensor.size == 1 < op.result.tensor.size
 
 
 def _row_users(seed: Value, users: dict[Value, list[Op]], remaining: dict[Op, None]) -> bool:
@@ -223,14 +224,18 @@ def _reaches_row(op: Op, value: Value, rows: int) -> bool:
 def _choose_steps(groups: Iterable[Group]) -> None:
     """Several rows at a time where column accumulators would otherwise be loaded and stored for each row."""
     for group in groups:
-        accumulates = any(
-            is_reduction(op)
+        columns = [
+            op
+            for op in group.ops
+            if is_reduction(op)
             and reduction(op, group.rows) is Reduction.CROSS
             and op.results[0].tensor.size > 1
-            for op in group.ops
+        ]
+        group.accumulates = bool(columns) and not group.flat
+        touched_once = any(
+            op.results[0].tensor.size * group.rows == op.operands[0].tensor.size for op in columns
         )
-        group.accumulates = accumulates and not group.flat
-        if group.accumulates:
+        if group.accumulates and touched_once:
             group.step = next(s for s in (ROW_STEP, 2, 1) if group.rows % s == 0)
 
 
@@ -284,7 +289,7 @@ def _recompute_cost(op: Op, known: Mapping[Value, float]) -> float:
 
 
 def _assign_levels(grouping: Grouping) -> Grouping:
-    """The level of every op: one more than that of any spill it reads, directly or through what is inlined."""
+    """The level of every op: one more than that of any spill it reads, directly or by inlining."""
     level, group_of, spilled = grouping.level_of, grouping.group_of, grouping.spilled
     maker: dict[Value, Op] = {}
     cost: dict[Value, float] = {}  # cycles per element to compute it again from inputs and spills
@@ -306,7 +311,8 @@ def _assign_levels(grouping: Grouping) -> Grouping:
     for op in grouping.ops:
         if not is_free(op):
             found = _accesses(op, group_of[op].rows)
-            level[op] = max((edge_level(op, v, a) for v, a in zip(op.operands, found, strict=True)), default=0)
+            edges = zip(op.operands, found, strict=True)
+            level[op] = max((edge_level(op, v, a) for v, a in edges), default=0)
         for v in op.results:
             maker[v] = op
             cost[v] = _recompute_cost(op, cost)
@@ -336,7 +342,7 @@ def _spill_between_levels(grouping: Grouping) -> None:
 
 
 def _bound(value: Value) -> float:
-    """Cycles up to which computing the value again is preferred to a spill; a scalar is computed once a nest."""
+    """Cycles up to which a value is computed again rather than spilled; a scalar is computed once a nest."""
     return RECOMPUTE_SCALAR if value.tensor.size == 1 else RECOMPUTE
 
 

@@ -44,7 +44,7 @@ def judge(pattern: FusionPattern) -> Verdict:
 
 
 def gate(plan: FusionPlan, enabled: bool = True, packed: bool = False) -> FusionPlan:
-    """Drop patterns that do not pay, with the numbers as the reason. `packed`: others will share the launch."""
+    """Drop patterns that do not pay, with the numbers as the reason. `packed`: others share the launch."""
     if not enabled:
         return plan
     kept: list[FusionPattern] = []

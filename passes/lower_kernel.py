@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jstitch.codegen.kernel_ir import (
     PROGRAM,
@@ -36,10 +36,14 @@ from jstitch.ir.ops import lookup
 from jstitch.ir.types import TensorType
 from jstitch.passes.build_nest import CannotLowerError, NestBuilder, Place, literal
 from jstitch.passes.form_groups import Group, Grouping, form_groups
+from jstitch.passes.place_tiles import ALIGN, Tiles, place_tiles, tile_priority
 from jstitch.passes.place_values import ARENA_BUDGET, LaneView, Node, last_stage, place_values
+from jstitch.passes.plan_shared_memory import DoesNotFit, Priority
 from jstitch.passes.row_access import data_operands, prefix_rank
+from jstitch.passes.split_reductions import split_reductions
 
-ALIGN = 64
+RUN = 8  # elements: runs of a multiple of it are worth an innermost loop of their own
+ATTEMPTS = 6  # of fitting a lane's tiles; then everything that can be is computed again
 
 
 def lower_kernel(
@@ -48,18 +52,17 @@ def lower_kernel(
     inputs: Sequence[Value],
     outputs: Sequence[Value],
     arena_bytes: int | None = None,
+    *,
+    share: bool = True,
 ) -> Kernel:
     """The kernel that computes `outputs` from `inputs` by `ops` (in program order).
 
     arena_bytes: most bytes that one program may keep in cache, None = ARENA_BUDGET where there is a choice.
+    share: tiles that are never live at once may stand in the same bytes.
     Raises CannotLowerError, with the reason, when a kernel cannot express the pattern.
     """
-    grouping = form_groups(ops, outputs)
-    budget = ARENA_BUDGET if arena_bytes is None else arena_bytes
-    kernel = _KernelLowering(name, grouping, inputs, outputs, budget).run()
-    if arena_bytes is not None and kernel.arena_bytes > arena_bytes:
-        raise CannotLowerError(f"needs {kernel.arena_bytes} bytes per program, arena_bytes is {arena_bytes}")
-    return kernel
+    grouping = form_groups(split_reductions(ops), outputs)
+    return _KernelLowering(name, grouping, inputs, outputs, arena_bytes, share).run()
 
 
 @dataclass(eq=False)
@@ -68,7 +71,8 @@ class _KernelLowering:
     grouping: Grouping
     inputs: Sequence[Value]
     outputs: Sequence[Value]
-    budget: int
+    limit: int | None
+    share: bool
     producers: dict[Value, Op] = field(default_factory=dict)
     places: dict[Value, Place] = field(default_factory=dict)
     arena: list[Buffer] = field(default_factory=list)
@@ -117,13 +121,31 @@ class _KernelLowering:
     def _lane(self, group: Group, ops: list[Op], level: int) -> Lane:
         ready = {v: p for v, p in self.places.items() if self._is_ready(v, level)}
         stored = {v for op in ops for v in op.results if v in self.grouping.spilled or v in self.outputs}
-        view = LaneView(group, ops, self.producers, ready, stored, self.budget)
-        counter = itertools.count()
-        arena = _Arena()
-        lane = _LaneLowering(view, self.places, arena.keep, lambda: f"v{next(counter)}").run()
-        self.arena += arena.buffers
-        self.arena_bytes = max(self.arena_bytes, arena.nbytes)
-        return lane
+        budget = ARENA_BUDGET if self.limit is None else self.limit
+        view = LaneView(group, ops, self.producers, ready, stored, budget)
+        tiles = self._fit(view)
+        self.arena += tiles.buffers
+        self.arena_bytes = max(self.arena_bytes, tiles.nbytes)
+        return tiles.lane
+
+    def _fit(self, view: LaneView) -> Tiles:
+        """The lane with its tiles in place; values that find no room are refused, and it is lowered anew."""
+        for attempt in itertools.count(1):
+            arena = _Arena()
+            lane = _LaneLowering(view, self.places, arena.keep, _names()).run()
+            made = [tile_priority(self.producers[v]) for v in arena.values]
+            free = [n for n, p in enumerate(made) if p is not Priority.MUST]
+            found = place_tiles(lane, arena.buffers, made, view.budget, share=self.share)
+            if isinstance(found, Tiles) and not found.dropped:
+                return found
+            if not free:
+                assert isinstance(found, DoesNotFit)
+                if self.limit is not None:
+                    raise CannotLowerError(_too_large(found))
+                view = replace(view, budget=found.nbytes)
+            gone = found.dropped if isinstance(found, Tiles) and attempt < ATTEMPTS else free
+            view = replace(view, refused=view.refused | {arena.values[n] for n in gone})
+        raise AssertionError("every attempt refuses a value or is the last one")
 
     def _is_ready(self, v: Value, level: int) -> bool:
         op = self.producers.get(v)
@@ -134,19 +156,33 @@ class _KernelLowering:
 
 @dataclass(eq=False)
 class _Arena:
-    """Tiles of one lane. Programs of different lanes never run on one arena at once, so all start at 0."""
+    """Tiles of one lane, and the values in them; `place_tiles` gives them their offsets.
+
+    Programs of different lanes never run on one arena at once, so all lanes start at 0.
+    """
 
     buffers: list[Buffer] = field(default_factory=list)
-    nbytes: int = 0
+    values: list[Value] = field(default_factory=list)
 
     def keep(self, v: Value, rows: int, step: int) -> Place:
         """A tile for `step` rows of `v`."""
         slab = v.tensor.size // rows
         t = TensorType((step, slab), v.tensor.dtype.compute)
-        buffer = Buffer(f"t{len(self.buffers)}", t, Space.ARENA, len(self.buffers), self.nbytes)
+        buffer = Buffer(f"t{len(self.buffers)}", t, Space.ARENA, len(self.buffers))
         self.buffers.append(buffer)
-        self.nbytes += -(-t.nbytes // ALIGN) * ALIGN
+        self.values.append(v)
         return Place(buffer, slab)
+
+
+def _names() -> Callable[[], str]:
+    counter = itertools.count()
+    return lambda: f"v{next(counter)}"
+
+
+def _too_large(found: DoesNotFit[int]) -> str:
+    tiles = ", ".join(f"t{n}: {nbytes}" for n, nbytes in found.remaining.items())
+    needs = f"needs {found.nbytes} bytes per program for results of reductions ({tiles})"
+    return f"{needs}, arena_bytes is {found.budget}"
 
 
 @dataclass(eq=False)
@@ -205,6 +241,9 @@ class _LaneLowering:
         """One nest, or several where a loop is better cut at the seams of a concatenate or pad."""
         writer = _NestWriter(self, nodes, by_columns, collapse=False)
         nest = writer.write()
+        runs = writer.runs()
+        if runs:
+            return [_NestWriter(self, nodes, by_columns, collapse=False, runs=runs).write()]
         cuts = writer.cuts() if not nest.accumulators else None
         if cuts is None:
             return [nest]
@@ -293,11 +332,12 @@ class _NestWriter:
         by_columns: bool,
         collapse: bool,
         ranges: Mapping[str, tuple[int, int]] | None = None,
+        runs: Mapping[int, int] | None = None,
     ) -> None:
         group = lane.view.group
         self.lane, self.nodes, self.group = lane, nodes, group
         self.rows, self.shape = group.rows, nodes[0].domain
-        self.collapse, self.ranges = collapse, ranges or {}
+        self.collapse, self.ranges, self.cut_runs = collapse, ranges or {}, runs or {}
         self.unrolled = by_columns and group.step > 1
         self.loops: list[Loop] = []
         if not self.unrolled and self.rows > 1:
@@ -333,10 +373,28 @@ class _NestWriter:
         found: dict[int, Index] = {}
         for d in dims:
             name = f"i{d}"
+            if d in self.cut_runs:
+                found[d] = self._run_loops(name, self.shape[d], self.cut_runs[d])
+                continue
             lo, hi = self.ranges.get(name, (0, self.shape[d]))
             if hi - lo > 1:
                 self.loops.append(Loop(Var(name, hi - lo), 0, hi - lo))
             found[d] = add(var(Var(name, hi - lo)), const(lo))
+        return found
+
+    def _run_loops(self, name: str, size: int, run: int) -> Index:
+        """A loop over runs, one over the elements of a run."""
+        outer, inner = Var(name, size // run), Var(name.replace("i", "j"), run)
+        self.loops += [Loop(outer, 0, size // run), Loop(inner, 0, run)]
+        return add(mul(var(outer), run), var(inner))
+
+    def runs(self) -> dict[int, int]:
+        """Dimensions whose index is wanted divided by a number: in runs of it, which are worth a loop."""
+        found: dict[int, int] = {}
+        for d in self.inner:
+            run = self.builder.divisors.get(f"i{d}", 0)
+            if run and run % RUN == 0 and run < self.shape[d] and self.shape[d] % run == 0:
+                found[d] = run
         return found
 
     def index(self, shape: tuple[int, ...], row: Index) -> tuple[Index, ...]:
@@ -382,7 +440,7 @@ class _NestWriter:
         elements = [self.builder.value(v, self.index(v.shape, row)) for v in data_operands(n.op)]
         kept = self.kept(n.op, self.index(n.op.operands[0].shape, row))
         order = loop_order(n, self.rows)
-        depth = len(self.loops) - (min(order.suffix, 1) if self.collapse else order.suffix)
+        depth = len(self.loops) - (min(order.suffix, 1) if self.collapse else self._loops(order.suffix))
         if self.group.flat and n.is_partial:
             depth = 0
         if depth == len(self.loops):
@@ -392,6 +450,10 @@ class _NestWriter:
         for v, name in zip(n.op.results, names, strict=True):
             for buffer, offset in self._targets(n, v, kept):
                 self.after.append(Store(buffer, offset, name, depth))
+
+    def _loops(self, suffix: int) -> int:
+        """Loops over the last `suffix` inner dimensions."""
+        return suffix + sum(d in self.cut_runs for d in list(self.inner)[len(self.inner) - suffix :])
 
     def _accumulate(
         self, n: Node, kept: tuple[Index, ...], elements: list[str], depth: int, resume: bool

@@ -1,4 +1,4 @@
-"""Kernel packing: small patterns that do not depend on each other share one kernel (remote fusion, FS-2021 5.2).
+"""Kernel packing: small patterns that do not depend on each other share one kernel (FS-2021 section 5.2).
 
     p0, m0, v0 = adamw(...)  |  p1, m1, v1 = adamw(...)  |  ...     ->     one kernel, a lane for each
 

@@ -10,6 +10,7 @@ stages use is kept when computing it again costs more than a store and a load.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -63,7 +64,7 @@ class Placement:
 class LaneView:
     """What a lane sees. stored: values it must write. places: values it can read from memory.
 
-    budget: most bytes of kept values per program.
+    budget: most bytes of kept values per program. refused: values that must not be kept.
     """
 
     group: Group
@@ -72,6 +73,7 @@ class LaneView:
     places: Mapping[Value, Place]
     stored: set[Value]
     budget: int
+    refused: frozenset[Value] = frozenset()
     in_lane: set[Op] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,7 +97,9 @@ def place_values(lane: LaneView) -> Placement:
             break
         kept.add(candidate)
     for v in [v for op in reversed(lane.ops) for v in op.results if v in kept]:
-        if _Search(lane, kept - {v}).is_cheap(v):
+        search = _Search(lane, kept - {v})
+        search.run()
+        if search.is_cheap(v):
             kept.remove(v)
     return _Search(lane, kept).run()
 
@@ -183,25 +187,33 @@ class _Search:
             self._collect(u, same and elementwise, node, needs, seen, inlined)
 
     def worth_keeping(self) -> Value | None:
-        """The last value in program order that two stages compute and that is dear, if it fits."""
+        """The last value in program order that is computed twice and is dear, if it can fit.
+
+        Twice: by two stages, or by a loop over more elements than it has.
+        """
         cost: dict[Value, float] = {}
-        used = sum(self.lane.slab(v) * self.lane.group.step * 4 for v in self.kept)
+        given = self.kept | self.lane.refused
         for op in reversed(self.lane.ops):
             for v in op.results:
                 users = set(self.users.get(v, ()))
                 if v in self.node_of:
                     node = self.node_of[v]
                     users.add((self.depth[node], node.domain))
-                if len(users) < 2 or v in self.kept or is_reduction(op) or self.lane.slab(v) <= 1:
+                repeated = any(math.prod(domain) > v.tensor.size for _, domain in users)
+                if v in given or is_reduction(op) or self.lane.slab(v) <= 1:
                     continue
+                if len(users) < 2 and not repeated:
+                    continue
+                bound = KEEP_COST / 2 if repeated else KEEP_COST
                 size = self.lane.slab(v) * self.lane.group.step * v.tensor.dtype.compute.itemsize
-                if self._cost(v, cost) > KEEP_COST and used + size <= self.lane.budget:
+                if self._cost(v, cost) > bound and size <= self.lane.budget:
                     return v
         return None
 
     def is_cheap(self, v: Value) -> bool:
         """Whether computing `v` from what is kept costs no more than keeping it."""
-        return self._cost(v, {}) <= KEEP_COST
+        repeated = any(math.prod(domain) > v.tensor.size for _, domain in self.users.get(v, ()))
+        return not repeated and self._cost(v, {}) <= KEEP_COST
 
     def _cost(self, v: Value, known: dict[Value, float]) -> float:
         if v not in known:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OPS, OpClass
@@ -84,16 +85,30 @@ def make_pattern(frame: Graph, ops: Iterable[Op], origin: str) -> FusionPattern:
 
 
 def make_patterns(frame: Graph, groups: Sequence[Iterable[Op]], origin: str) -> tuple[FusionPattern, ...]:
-    """`make_pattern` for many groups, in time linear in the frame."""
-    place = {op: i for i, op in enumerate(frame.ops)}
-    users, returned = frame.users(), set(frame.outputs)
-    return tuple(_pattern(sorted(set(ops), key=place.__getitem__), users, returned, origin) for ops in groups)
+    """`make_pattern` for many groups."""
+    index = _indices.get(frame)
+    if index is None:
+        place = {op: i for i, op in enumerate(frame.ops)}
+        index = _indices[frame] = _Index(place, frame.users(), frozenset(frame.outputs))
+    return tuple(_pattern(ops, index, origin) for ops in groups)
 
 
-def _pattern(
-    ordered: list[Op], users: Mapping[Value, list[Op]], returned: set[Value], origin: str
-) -> FusionPattern:
-    chosen = set(ordered)
+@dataclass(frozen=True)
+class _Index:
+    """What making a pattern needs to know about its frame, worked out once."""
+
+    place: Mapping[Op, int]
+    users: Mapping[Value, list[Op]]
+    returned: frozenset[Value]
+
+
+_indices: WeakKeyDictionary[Graph, _Index] = WeakKeyDictionary()
+
+
+def _pattern(ops: Iterable[Op], index: _Index, origin: str) -> FusionPattern:
+    chosen = set(ops)
+    ordered = sorted(chosen, key=index.place.__getitem__)
+    users, returned = index.users, index.returned
     made = {v for op in ordered for v in op.results}
     inputs = dict.fromkeys(v for op in ordered for v in op.uses if v not in made)
     results = (v for op in ordered if not is_free(op) for v in op.results)

@@ -12,7 +12,6 @@ from jstitch.passes.plan import FusionPlan
 from jstitch.passes.plan_layers import plan_layers
 from jstitch.passes.trim_patterns import trim_patterns
 
-
 LAYERS = FusionOptions(footprint=0)  # merging comes before packing: it saves traffic, packing only launches
 
 

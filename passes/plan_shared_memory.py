@@ -34,7 +34,7 @@ class Priority(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Request:
-    """What a value asks for."""
+    """What a value asks for. No bytes: a point in the order that ends the life of what it reads."""
 
     nbytes: int
     priority: Priority
@@ -217,7 +217,9 @@ def _allocate(
     for node in (n for n in stages.order if n in requests):
         need = -(-requests[node].nbytes // alignment) * alignment
         free = [
-            s for s in slots if s.nbytes >= need and _is_free(s.owner, node, offsets, releases, reads, stages)
+            s
+            for s in slots
+            if s.nbytes >= need > 0 and _is_free(s.owner, node, offsets, releases, reads, stages)
         ]
         slot = _best(free, reads[node]) if share else None
         if slot is None:

@@ -44,5 +44,6 @@ def _only_moves(op: Op, pattern: FusionPattern) -> bool:
     if any(op.result in user.operands for user in pattern.ops):
         return False
     inside: set[Value] = {v for other in pattern.ops if not is_free(other) for v in other.results}
-    source = op.operands[0]
-    return source not in inside or source in pattern.outputs or op.result.tensor.size > source.tensor.size
+    if all(v not in inside or v in pattern.outputs for v in op.operands):
+        return True
+    return len(op.operands) == 1 and op.result.tensor.size > op.operands[0].tensor.size

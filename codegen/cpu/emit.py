@@ -24,6 +24,7 @@ from jstitch.codegen.kernel_ir import (
     Loop,
     Nest,
     Phase,
+    Space,
     Stage,
     Store,
 )
@@ -55,7 +56,7 @@ def emit(kernel: Kernel) -> Emitted:
     )
     source = KernelSource(
         kernel.name,
-        f'"""{kernel.name}."""\n\n{_imports(body)}{body}\n',
+        f"{_imports(body)}{body}\n",
         len(slots.operands),
         len(slots.results),
         kernel.scratch_bytes,
@@ -132,6 +133,7 @@ class _Lane:
         for result, arg in aliases.items():
             if result in self.number and arg in self.number:
                 self.number[result] = self.number[arg]
+        self.scope = {**self.number, **_shared_scopes(self.number)}
 
     def lines(self) -> list[str]:
         once = [line for s in self.lane.stages if s.once for line in self._stage(s)]
@@ -192,11 +194,22 @@ class _Lane:
 
     def _scope(self, b: Buffer) -> int:
         """0 is the table of pointers itself."""
-        return self.number[b] + 1
+        return self.scope[b] + 1
 
 
 def _suffix(b: Buffer) -> str:
     return b.type.dtype.name.lower()
+
+
+def _shared_scopes(number: Mapping[Buffer, int]) -> dict[Buffer, int]:
+    """Tiles that share bytes may alias: all of them have the number of the first."""
+    found: dict[Buffer, int] = {}
+    scope = end = -1
+    for b in sorted((b for b in number if b.space is Space.ARENA), key=lambda b: b.offset):
+        if b.offset >= end:
+            scope = number[b]
+        found[b], end = scope, max(end, b.offset + b.type.nbytes)
+    return found
 
 
 def _buffers(lane: Lane) -> list[Buffer]:

@@ -26,6 +26,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import NumbaError
 from numba.core.fastmathpass import rewrite_module
 from numba.core.registry import cpu_target
+from numba.core.types.misc import literal, unliteral
 from numba.extending import intrinsic
 
 from jstitch.runtime.numba_compiler import flags
@@ -34,9 +35,9 @@ INT = types.int64
 TYPING = cpu_target.typing_context
 TARGET = cpu_target.target_context
 CONTEXT = TARGET.subtarget(error_model=create_error_model(flags().error_model, TARGET))
-SHORT = 16  # iterations
 _WORD = ir.IntType(64)
 LONG_LOOP = 40  # instructions
+VECTOR, FEW_VECTORS = 8, 8
 INTERLEAVE = ir.IntType(32)(2)
 _Intrinsic = type(intrinsic(lambda typing: None))
 _OPERATORS: Mapping[type, Callable[..., Any]] = {
@@ -156,10 +157,10 @@ class _Function:
             scope.names[name] = value
             return
         if found is None:
-            found = scope.names[name] = self.slot(types.unliteral(value.type), name)
+            found = scope.names[name] = self.slot(unliteral(value.type), name)
         if not isinstance(found, Slot):
             raise Unsupported(f"a second value for {name}")
-        if types.unliteral(value.type) != found.type:
+        if unliteral(value.type) != found.type:
             raise Unsupported(f"{name} changes from {found.type} to {value.type}")
         self.builder.store(value.raw, found.pointer)
 
@@ -180,22 +181,28 @@ class _Function:
         self.builder.position_at_end(inside)
         self.block(body, **{name: Operand(INT, number)})
         number.add_incoming(self.builder.add(number, _WORD(1), flags=["nsw"]), self.builder.block)
-        self._hint(self.builder.branch(head), inside, short=_is_short(lo, hi))
+        self._hint(self.builder.branch(head), inside, _trips(lo, hi))
         self.builder.position_at_end(after)
 
-    def _hint(self, latch: Any, body: Any, short: bool) -> None:
-        """What LLVM cannot know: vector loops gain nothing from unrolling, which doubles compile time.
+    def _hint(self, latch: Any, body: Any, trips: int | None) -> None:
+        """What LLVM cannot know about a long loop (of more than a few instructions, or with loops inside).
 
-        A long innermost loop runs two vectors at a time: LLVM does that by itself to short ones only.
+        Unrolling it does not pay, and can take ten times the rest of the compilation. Two vectors at a time
+        do when it is innermost; LLVM does that by itself to short ones only. (It would force a loop with
+        division, whose loads are gathers, into vectors.) A loop of a few vectors must not be unrolled before
+        it is made of vectors.
         """
+        innermost, short = latch.parent is body, len(body.instructions) < LONG_LOOP
+        vectors = trips is not None and trips % VECTOR == 0 and trips <= FEW_VECTORS * VECTOR
+        if innermost and short and not vectors:
+            return
         module = self.function.module
-        hints = [] if short else [module.add_metadata(["llvm.loop.unroll.disable"])]
-        if latch.parent is body and len(body.instructions) >= LONG_LOOP:
+        hints = [module.add_metadata(["llvm.loop.unroll.disable"])]
+        if innermost and not short and not any(i.opname in ("udiv", "urem") for i in body.instructions):
             hints.append(module.add_metadata(["llvm.loop.interleave.count", INTERLEAVE]))
-        if hints:
-            loop = module.add_metadata([ir.IntType(64)(len(module.metadata))])
-            loop.operands = (loop, *hints)  # LLVM's loop identifiers refer to themselves
-            latch.set_metadata("llvm.loop", loop)
+        loop = module.add_metadata([ir.IntType(64)(len(module.metadata))])
+        loop.operands = (loop, *hints)  # LLVM's loop identifiers refer to themselves
+        latch.set_metadata("llvm.loop", loop)
 
     def branch(self, test: Operand, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> None:
         condition = CONTEXT.cast(self.builder, test.raw, test.type, types.boolean)
@@ -241,8 +248,8 @@ class _Function:
     def constant(self, number: bool | int | float) -> Operand:
         if isinstance(number, float):
             return Operand(types.float64, CONTEXT.get_constant(types.float64, number))
-        kind = types.literal(number)
-        return Operand(kind, CONTEXT.get_constant(types.unliteral(kind), number))
+        kind = literal(number)
+        return Operand(kind, CONTEXT.get_constant(unliteral(kind), number))
 
     def read(self, name: str) -> Operand:
         match self.find(name):
@@ -296,9 +303,10 @@ class _Function:
         ]
 
 
-def _is_short(lo: Any, hi: Any) -> bool:
-    """Whether a loop is so short that it is better unrolled completely."""
-    return isinstance(lo, ir.Constant) and isinstance(hi, ir.Constant) and hi.constant - lo.constant <= SHORT
+def _trips(lo: Any, hi: Any) -> int | None:
+    """The number of iterations, where it is known."""
+    known = isinstance(lo, ir.Constant) and isinstance(hi, ir.Constant)
+    return hi.constant - lo.constant if known else None
 
 
 def _assignments(body: Sequence[ast.stmt]) -> Counter[str]:
@@ -323,7 +331,7 @@ def _resolve(function: Callable[..., Any], operands: Sequence[Any]) -> tuple[Any
 def _type_intrinsic(function: Any, operands: Sequence[Any]) -> tuple[Any, Any]:
     """(signature, codegen) by the intrinsic's own typing: literal types first, as Numba tries them."""
     try:
-        found = function._defn(TYPING, *operands)
+        signature, codegen = function._defn(TYPING, *operands)
     except NumbaError:
-        found = function._defn(TYPING, *map(types.unliteral, operands))
-    return found
+        signature, codegen = function._defn(TYPING, *map(unliteral, operands))
+    return signature, codegen

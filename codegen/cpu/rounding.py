@@ -43,16 +43,6 @@ def rsqrt(x: Value) -> Value:
     return 1.0 / x.sqrt()
 
 
-def over(x: Value, divisor: Value) -> Value:
-    """x / divisor with one more rounding: two multiplications where the divisor is the same for a loop.
-
-    The second one keeps the reciprocal of a huge divisor from being flushed to zero.
-    """
-    largest, scale = (2.0**1022, 2.0**-4) if x.is_double else (2.0**126, 2.0**-4)
-    scaling = select(divisor.abs() > largest, divisor.constant(scale), 1.0)
-    return x * (1.0 / (divisor * scaling)) * scaling
-
-
 def is_finite(x: Value) -> Value:
     return x.abs() < math.inf
 

@@ -15,8 +15,7 @@ from pathlib import Path
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.kernel_source import KernelSource
 from jstitch.codegen.print_kernel import print_kernel
-from jstitch.errors import JstitchWarning
-from jstitch.errors import VerifyError
+from jstitch.errors import JstitchWarning, VerifyError
 from jstitch.ir.printer import print_graph
 from jstitch.ir.verify import check
 from jstitch.options import CompileOptions
@@ -72,14 +71,15 @@ class Dump:
         if self.verify:
             problems = check_plan(plan)
             if problems:
-                raise VerifyError("a disjoint and acyclic plan with a reason for every open edge", "; ".join(problems))
+                raise VerifyError("a disjoint, acyclic plan with all its reasons", "; ".join(problems))
         self.text("plan.txt", lambda: print_plan(plan))
 
     def check(self, kernel: Kernel) -> None:
         """Raise VerifyError when the kernel could read or write where or when it must not."""
         problems = check_kernel(kernel) if self.verify else ()
         if problems:
-            raise VerifyError("a kernel that keeps its bounds and its order", "; ".join(problems), where=kernel.name)
+            found = "; ".join(problems)
+            raise VerifyError("a kernel that keeps its bounds and its order", found, where=kernel.name)
 
     def kernel(self, name: str, kernel: Kernel, source: KernelSource) -> None:
         self.text(f"{name}.kernel.txt", lambda: print_kernel(kernel))

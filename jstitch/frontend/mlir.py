@@ -24,7 +24,8 @@ def make_context() -> ir.Context:
 def parse_module(source: str | bytes, context: ir.Context | None = None) -> ir.Module:
     """Parse StableHLO text, MLIR bytecode or a portable StableHLO artifact.
 
-    Raises ValueError, with MLIR's own diagnostic, when the source does not parse or verify.
+    Raises ValueError, with MLIR's own diagnostic, when the source does not parse or verify. Bytes must come
+    from a writer that is trusted: MLIR ends the process on some bytecode that was altered.
     """
     context = context or make_context()
     try:
@@ -39,10 +40,11 @@ def parse_module(source: str | bytes, context: ir.Context | None = None) -> ir.M
 
 def _parse(source: str | bytes, context: ir.Context) -> ir.Module:
     if isinstance(source, bytes) and source.startswith(_PORTABLE):
+        # MLIR also reads a portable artifact, but leaves its versioned ops (vhlo) as they are.
         try:
-            return ir.Module.parse(source)
-        except ir.MLIRError:
             return stablehlo.deserialize_portable_artifact(context, source)
+        except (ir.MLIRError, ValueError):
+            return ir.Module.parse(source)
     return ir.Module.parse(source.decode() if isinstance(source, bytes) else source)
 
 

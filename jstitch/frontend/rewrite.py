@@ -51,11 +51,12 @@ def rewrite(
     }
     stitched = stitch_graph(graph, options, name, dump, given)
     kernels = sum(op.name == KERNEL for op in stitched.walk())
-    note(kernels=kernels, reason=None if kernels else "no pattern is expected to pay")
     if not kernels:
+        note(reason="no pattern is expected to pay")
         return None
     arguments = {v: value for v, value in imported.values.items()}
     new = export_graph(stitched, arguments, emit_kernel)
+    note(kernels=kernels)
     dump.text("output.mlir", lambda: str(module))
     return new
 

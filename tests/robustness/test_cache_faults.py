@@ -78,17 +78,17 @@ from jstitch.codegen.cpu import build
 from robustness_support import STRICT, arguments, check, our_warnings, standardize
 options = STRICT.replace(cache_dir=sys.argv[1])
 with our_warnings() as texts:
-    for constant in (0.1, 0.2, 0.3, 0.4, 0.5):
+    for constant in (0.1, 0.2, 0.3, 0.4):
         check(jstitch.jit(standardize(constant), options=options), standardize(constant), *arguments())
 print(len(texts), jstitch.stitch_count(), "numba" in sys.modules, *texts)
 """
 
 
 def test_damaged_entries_are_built_again(tmp_path: Path) -> None:
-    assert run_python(USE, str(tmp_path)) == "0 5 True\n"
+    assert run_python(USE, str(tmp_path)) == "0 4 True\n"
     entries = sorted((tmp_path / "kernels").iterdir())
     whole = {path: path.read_bytes() for path in entries}
-    flipped, cut, empty, swapped, _ = entries
+    flipped, cut, empty, swapped = entries
     data = bytearray(whole[flipped])
     data[len(data) // 2] ^= 0x10
     flipped.write_bytes(data)
@@ -96,10 +96,10 @@ def test_damaged_entries_are_built_again(tmp_path: Path) -> None:
     empty.write_bytes(b"")
     swapped.write_bytes(whole[flipped])
     found = run_python(USE, str(tmp_path))
-    assert found.startswith("1 5 True"), "one warning is enough"
+    assert found.startswith("1 4 True"), "one warning is enough"
     assert "damaged" in found
     assert {path: len(path.read_bytes()) for path in entries} == {p: len(d) for p, d in whole.items()}
-    assert run_python(USE, str(tmp_path)) == "0 5 False\n"
+    assert run_python(USE, str(tmp_path)) == "0 4 False\n"
 
 
 KILLED = """

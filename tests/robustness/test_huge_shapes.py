@@ -35,7 +35,7 @@ HUGE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "columns": (lambda x: (x - x.mean(0)) / (x.std(0) + 1), (_shape(COLS, ROWS),)),
     "one dimension": (lambda x: jnp.tanh(x) + x.sum(), (_shape(ROWS * COLS),)),
     "rows over int32": (jax.nn.softmax, (_shape(2**31 + 11, 3),)),
-    "prime": (lambda x: jnp.tanh(x) + x.sum(), (_shape(10**15 + 37),)),
+    "prime": (lambda x: jnp.tanh(x) + x.sum(), (_shape(2**31 - 1),)),
     "concatenate": (lambda x: jnp.concatenate([x, jnp.tanh(x)]) + 1, (_shape(ROWS * COLS),)),
     "one hot": (lambda i: jax.nn.one_hot(i, COLS).sum(0), (_shape(ROWS, dtype=jnp.int32),)),
 }

@@ -8,13 +8,17 @@ import pytest
 from robustness_support import run_python
 
 COMPILE = """
-import gc, linecache, resource, sys
+import ctypes, gc, linecache, resource, sys
 from pathlib import Path
 import jstitch
 from jstitch.ir.graph import Graph, Op
 from robustness_support import STRICT, arguments, standardize
 
+trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)
+
 def resident():
+    gc.collect()
+    trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 count, kernels, warm_up = map(int, sys.argv[1:])
@@ -23,13 +27,12 @@ before = 0
 for i in range(count):
     jstitch.jit(standardize(float(i % kernels)), options=STRICT)(x, w).block_until_ready()
     if i == warm_up:
-        gc.collect()
         before = resident()
-gc.collect()
+after = resident()
 assert jstitch.stitch_count() == count
 assert not [o for o in gc.get_objects() if isinstance(o, Graph | Op)], "graphs of compiled programs are alive"
 assert not [name for name in linecache.cache if "jstitch " in name], "kernel texts are alive"
-print((resident() - before) / (count - warm_up - 1))
+print((after - before) / (count - warm_up - 1))
 """
 needs_proc = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads /proc")
 
@@ -37,8 +40,8 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="r
 @needs_proc
 def test_memory_of_60_compilations(tmp_path: Path) -> None:
     """An importer's MLIR context that is kept alive costs more than a megabyte each time."""
-    grown = float(run_python(COMPILE, "60", "12", "20", JSTITCH_CACHE_DIR=str(tmp_path)))
-    assert grown < 64_000
+    grown = float(run_python(COMPILE, "60", "12", "30", JSTITCH_CACHE_DIR=str(tmp_path)))
+    assert grown < 200_000
 
 
 @needs_proc

@@ -33,7 +33,7 @@ def test_defaults_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
         ("ARENA_BYTES", "-1"),
         ("PLANNER", "none"),
         ("TARGET", "abacus"),
-        ("SCHEMES", "thread,loom"),
+        ("SCHEMES", "packing,loom"),
     ],
 )
 def test_bad_environment_values_are_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:

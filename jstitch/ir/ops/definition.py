@@ -55,7 +55,6 @@ class OpDef:
     position: iota only. (op, result index) -> the element's value.
     identity: ops that combine a reduction only. The value that changes nothing, for an element type.
     reassociated: the same expression on floats, free to be vectorised when it accumulates a reduction.
-    uniform: the same expression on floats where {0} is rounded anyway and {1} is the same for many elements.
     in_place: XLA writes the result in the first operand's memory; a kernel would copy all of it.
     flops: arithmetic per element. cpi: cycles per instruction class, relative to an add.
     domain: the interval test inputs are drawn from, where the op is smooth.
@@ -72,7 +71,6 @@ class OpDef:
     position: Callable[[Op, tuple[Index, ...]], Index] | None = None
     identity: Callable[[DType], float | int | bool] | None = None
     reassociated: str | None = None
-    uniform: str | None = None
     in_place: bool = False
     flops: float = 1.0
     cpi: float = 1.0

@@ -189,7 +189,6 @@ define(
         OpClass.LIGHT,
         n.elementwise(n.divide),
         scalar=by_dtype("{0} / {1}", "idiv({0}, {1})", "idiv({0}, {1})"),
-        uniform="over({0}, {1})",
         cpi=4.0,
     )
 )

@@ -176,7 +176,7 @@ define(
 define(
     OpDef(
         "stablehlo.slice",
-        OpClass.INDEX,
+        OpClass.SHAPE,
         _slice,
         {"start_indices": "dims", "limit_indices": "dims", "strides": "dims"},
         cases=_slice_cases,
@@ -186,7 +186,7 @@ define(
 define(
     OpDef(
         "stablehlo.reverse",
-        OpClass.INDEX,
+        OpClass.SHAPE,
         _reverse,
         {"dimensions": "dims"},
         cases=_reverse_cases,
@@ -196,7 +196,7 @@ define(
 define(
     OpDef(
         "stablehlo.concatenate",
-        OpClass.INDEX,
+        OpClass.SHAPE,
         _concatenate,
         {"dimension": "i64"},
         cases=_concatenate_cases,
@@ -206,7 +206,7 @@ define(
 define(
     OpDef(
         "stablehlo.pad",
-        OpClass.INDEX,
+        OpClass.SHAPE,
         _pad,
         {"edge_padding_low": "dims", "edge_padding_high": "dims", "interior_padding": "dims"},
         cases=_pad_cases,
@@ -216,7 +216,7 @@ define(
 define(
     OpDef(
         "stablehlo.iota",
-        OpClass.INDEX,
+        OpClass.SHAPE,
         _iota,
         {"iota_dimension": "i64"},
         position=_iota_position,

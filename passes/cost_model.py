@@ -15,6 +15,7 @@ from jstitch.ir.index import Var, var
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.form_groups import PARTIAL, Grouping, form_groups
 from jstitch.passes.plan import FusionPattern, is_free
+from jstitch.passes.remember import per_object
 from jstitch.passes.row_access import data_operands, is_reduction
 
 LANE_CYCLE = 2e-11  # seconds of a light op on one element of a vector
@@ -55,6 +56,7 @@ def bandwidth(nbytes: float) -> float:
     return 70e9 if nbytes < 1 << 24 else 25e9
 
 
+@per_object
 def kernel_cost(pattern: FusionPattern) -> CostEstimate:
     """The pattern as one stitched kernel."""
     grouping = form_groups(pattern.ops, pattern.outputs)
@@ -111,6 +113,7 @@ def work(op: Op) -> float:
     return elements * definition.cpi
 
 
+@per_object
 def xla_cost(pattern: FusionPattern) -> CostEstimate:
     """The same ops as XLA:CPU runs them."""
     producers = {v: op for op in pattern.ops for v in op.results}

@@ -31,3 +31,20 @@ def per_op(f: Callable[[Op, K], T]) -> Callable[[Op, K], T]:
         return found[key]
 
     return remembered
+
+
+A = TypeVar("A")
+
+
+def per_object(f: Callable[[A], T]) -> Callable[[A], T]:
+    """`f(x)` with a memory that forgets x when everybody else does. The result must not refer to x."""
+    known: WeakKeyDictionary[A, T] = WeakKeyDictionary()
+
+    @functools.wraps(f)
+    def remembered(x: A) -> T:
+        found = known.get(x)
+        if found is None:
+            found = known[x] = f(x)
+        return found
+
+    return remembered

@@ -12,7 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from jstitch.ir.graph import Op, Value
+from jstitch.ir.ops import lookup
+from jstitch.ir.ops.build import splat
 from jstitch.ir.types import TensorType
 from jstitch.passes.row_access import data_operands, is_reduction
 
@@ -37,6 +41,19 @@ def _split(op: Op) -> tuple[Op, ...]:
     t = TensorType(tuple(shape[d] for d in left), op.results[0].tensor.dtype.compute)
     middle = tuple(Value(t) for _ in op.results)
     inits = op.operands[len(data_operands(op)) :]
-    first = replace(op, results=middle, attrs={**op.attrs, "dimensions": tuple(outer)})
+    starts = tuple(_identity(op, v) for v in op.results)
+    first = replace(
+        op,
+        operands=(*data_operands(op), *(s.result for s in starts)),
+        results=middle,
+        attrs={**op.attrs, "dimensions": tuple(outer)},
+    )
     rest = tuple(n for n, d in enumerate(left) if d in dims)
-    return first, replace(op, operands=(*middle, *inits), attrs={**op.attrs, "dimensions": rest})
+    return *starts, first, replace(op, operands=(*middle, *inits), attrs={**op.attrs, "dimensions": rest})
+
+
+def _identity(op: Op, v: Value) -> Op:
+    """What the first part starts from: the initial value belongs to the second alone."""
+    identity = lookup(op.attrs["monoid"]).identity
+    assert identity is not None
+    return splat(TensorType((), v.tensor.dtype), np.asarray(identity(v.tensor.dtype)))

@@ -1,6 +1,6 @@
 """Drop outputs of a pattern that only move data XLA has anyway.
 
-    {y = exp x; z = broadcast y}, both returned     ->     {y = exp x}; XLA repeats y where it is used
+{y = exp x; z = broadcast y}, both returned     ->     {y = exp x}; XLA repeats y where it is used
 """
 
 from __future__ import annotations

@@ -34,6 +34,7 @@ ROOMS = (
 
 # (importing module, imported module): why not at the top
 LAZY = {
+    ("jstitch.ir.ops.special", "scipy.special"): "a third of `import jstitch`, only for the interpreter",
     ("jstitch.codegen.cpu.build", "jstitch.codegen.cpu.compile_kernel"): "numba, only for a cold build",
     ("jstitch.runtime.cpu_handler", "jstitch.runtime.native_handler"): "numba, only for a cold build",
     ("jstitch.runtime.cpu_handler", "jstitch.runtime.numba_compiler"): "numba, only for a cold build",

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.special as sp
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -101,38 +100,45 @@ def power(x: Array, y: Array) -> Array:
     return np.where(y < 0, np.where(np.abs(x) == 1, odd, x.dtype.type(0)), whole)
 
 
+def _scipy() -> Any:
+    # Imported here because it takes a third of `import jstitch`, and only the interpreter needs it.
+    import scipy.special
+
+    return scipy.special
+
+
 def erf(x: Array) -> Array:
-    return np.asarray(sp.erf(x))
+    return np.asarray(_scipy().erf(x))
 
 
 def erfc(x: Array) -> Array:
-    return np.asarray(sp.erfc(x))
+    return np.asarray(_scipy().erfc(x))
 
 
 def erf_inv(x: Array) -> Array:
-    return np.asarray(sp.erfinv(x))
+    return np.asarray(_scipy().erfinv(x))
 
 
 def lgamma(x: Array) -> Array:
-    return np.asarray(np.where(np.isinf(x), x.dtype.type(np.inf), sp.gammaln(x)))
+    return np.asarray(np.where(np.isinf(x), x.dtype.type(np.inf), _scipy().gammaln(x)))
 
 
 def digamma(x: Array) -> Array:
     """NaN at the poles (0 and the negative integers), as XLA has it."""
     pole = (x <= 0) & (np.floor(x) == x)
-    return np.asarray(np.where(pole, x.dtype.type(np.nan), sp.digamma(x)))
+    return np.asarray(np.where(pole, x.dtype.type(np.nan), _scipy().digamma(x)))
 
 
 def bessel_i1e(x: Array) -> Array:
-    return np.asarray(sp.i1e(x))
+    return np.asarray(_scipy().i1e(x))
 
 
 def zeta(x: Array, q: Array) -> Array:
-    return np.asarray(sp.zeta(x, q))
+    return np.asarray(_scipy().zeta(x, q))
 
 
 def polygamma(order: Array, x: Array) -> Array:
     """NaN unless the order is a non-negative whole number."""
     order = np.where((order >= 0) & (np.floor(order) == order), order, np.nan)
-    factorial = np.where(order % 2 == 0, -1.0, 1.0) * sp.gamma(order + 1.0)
-    return np.where(order == 0, digamma(x), factorial * sp.zeta(order + 1.0, x))
+    factorial = np.where(order % 2 == 0, -1.0, 1.0) * _scipy().gamma(order + 1.0)
+    return np.where(order == 0, digamma(x), factorial * _scipy().zeta(order + 1.0, x))

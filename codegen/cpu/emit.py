@@ -87,7 +87,7 @@ def _emit_phase(phase: Phase, name: str, slots: Slots) -> list[str]:
     """The phase's function: programs are dealt out to classes of lanes with the same code."""
     classes: dict[str, list[Lane]] = {}
     for lane in phase.lanes:
-        classes.setdefault("\n".join(_Lane(lane, {}).lines()), []).append(lane)
+        classes.setdefault("\n".join(_Lane(lane, slots.aliases).lines()), []).append(lane)
     parts: list[list[Lane]] = []
     for lanes in classes.values():
         parts += [lanes] if slots.can_pack([_buffers(lane) for lane in lanes]) else [[lane] for lane in lanes]

@@ -13,7 +13,6 @@ import networkx as nx
 
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.ops import KERNEL
-from jstitch.passes.dce import is_pure
 from jstitch.passes.plan import FusionPattern, FusionPlan, is_free
 from jstitch.passes.rewrite import is_control
 
@@ -38,7 +37,7 @@ def contract_patterns(plan: FusionPlan, build: Build) -> Graph:
 
 
 def _sorted(frame: Graph, new: Mapping[Op, Op]) -> tuple[Op, ...]:
-    """The contracted ops in topological order, otherwise in program order."""
+    """The contracted ops in topological order, otherwise in program order; tokens order effects."""
     place: dict[Op, int] = {}
     order: nx.DiGraph[Op] = nx.DiGraph()
     for n, op in enumerate(frame.ops):
@@ -50,13 +49,6 @@ def _sorted(frame: Graph, new: Mapping[Op, Op]) -> tuple[Op, ...]:
             maker = producers.get(v)
             if maker is not None and new[maker] is not new[op]:
                 order.add_edge(new[maker], new[op])
-    previous: Op | None = None  # ops with effects keep their order: no value shows it
-    for op in frame.ops:
-        if is_pure(op):
-            continue
-        if previous is not None:
-            order.add_edge(previous, op)
-        previous = op
     return tuple(nx.lexicographical_topological_sort(order, key=place.__getitem__))
 
 

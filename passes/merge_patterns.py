@@ -65,6 +65,9 @@ class _Merger:
             self.last[n] = place
             self.successors.setdefault(n, set())
             self.predecessors.setdefault(n, set())
+        self.spans = _Spans(len(frame.ops))
+        for n in self.patterns:
+            self.spans.cover(self.first[n], self.last[n])
         self.producers = producers = frame.producers()
         self.users: dict[Value, list[Op]] = frame.users()
         for op in frame.ops:
@@ -126,11 +129,12 @@ class _Merger:
         """Whether a path leads from a to b through some other node (or the search was given up)."""
         todo = [m for m in self.successors[a] if m != b]
         seen = set(todo)
+        beyond = self.spans.first_gap(self.last[b])
         while todo:
             m = todo.pop()
             if m == b or len(seen) > SEARCH:
                 return True
-            if self.first[m] > self.last[b]:
+            if self.first[m] > beyond:
                 continue
             new = self.successors[m] - seen
             seen |= new
@@ -141,6 +145,7 @@ class _Merger:
         n, self.count = self.count, self.count + 1
         self.first[n] = min(self.first[a], self.first[b])
         self.last[n] = max(self.last[a], self.last[b])
+        self.spans.cover(self.first[n], self.last[n])
         for table, back in ((self.successors, self.predecessors), (self.predecessors, self.successors)):
             table[n] = (table[a] | table[b]) - {a, b}
             for m in table[n]:
@@ -151,3 +156,29 @@ class _Merger:
         self.node_of.update((op, n) for op in union.ops if not is_free(op))
         self.patterns[n], self.seconds[n] = union, cost
         self._push(n)
+
+
+class _Spans:
+    """Which places of the frame lie between two ops of one pattern.
+
+    A path may go past a place and come back only through a pattern that spans it, so a search for what is
+    before the first gap need not look at anything after it.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._next = list(range(places + 1))
+
+    def first_gap(self, place: int) -> int:
+        """The first place, from `place` on, that no pattern spans together with the one after it."""
+        end = place
+        while self._next[end] != end:
+            end = self._next[end]
+        while self._next[place] != end:
+            self._next[place], place = end, self._next[place]
+        return end
+
+    def cover(self, first: int, last: int) -> None:
+        place = self.first_gap(first)
+        while place < last:
+            self._next[place] = place + 1
+            place = self.first_gap(place + 1)

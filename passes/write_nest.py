@@ -1,7 +1,7 @@
 """One loop nest: the loops over a domain, and the instructions of the nodes that share them.
 
 sum over dim 1 of [8, 4096], row r      ->   for i: for j: part += x[r * 4096 + i * 2048 + j]; acc += part
-    sum over dim 0, four rows at a time     ->   for i: s[i] = s[i] + x[q * 4 * n + i] + x[q * 4 * n + n + i] ..
+    sum over dim 0, four rows at a time     ->   for i: s[i] = s[i] + x[q * 4 * n + i] + x[q * 4 * n + n + i]
 """
 
 from __future__ import annotations

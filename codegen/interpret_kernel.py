@@ -34,8 +34,6 @@ from jstitch.codegen.kernel_ir import (
 from jstitch.codegen.print_index import print_index
 from jstitch.codegen.vocabulary import FUNCTIONS, TYPES
 
-FLAT_ALIGN = 16  # flat lanes are dealt out in multiples of this many rows
-
 
 class KernelError(Exception):
     """A kernel that reads what was not written or leaves its buffers; the message says which."""
@@ -110,7 +108,7 @@ class _Program:
         lane, p = self.lane, int(self.names[PROGRAM])
         steps = lane.rows // lane.step
         if lane.flat:
-            share = -(-lane.rows // (lane.programs * FLAT_ALIGN)) * FLAT_ALIGN
+            share = lane.share
             return range(min(p * share, steps), min(p * share + share, steps))
         return range(p * steps // lane.programs, (p + 1) * steps // lane.programs)
 

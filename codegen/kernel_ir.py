@@ -119,6 +119,7 @@ class Stage:
 
 ROW = "r"  # the row loop's variable
 STEP = "q"  # the number of the current row step
+FLAT_ALIGN = 16  # elements; flat lanes are cut at multiples, so that vector loops start aligned
 PROGRAM = "p"  # the program's number in its lane
 
 
@@ -132,6 +133,11 @@ class Lane:
     stages: tuple[Stage, ...]
     flat: bool  # rows are elements: the row loop is the innermost, vectorised one
     work: int  # elements of light work, roughly
+
+    @property
+    def share(self) -> int:
+        """Rows of a flat lane that each program takes: an even share, rounded up to whole vectors."""
+        return -(-self.rows // (self.programs * FLAT_ALIGN)) * FLAT_ALIGN
 
 
 @dataclass(frozen=True)

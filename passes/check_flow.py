@@ -32,7 +32,6 @@ from jstitch.codegen.print_index import print_index
 from jstitch.ir.index import Clamp, Dynamic, FloorDiv, Index, Mod, Var, atoms
 
 LIMIT = 1 << 18  # points of one kernel
-FLAT_ALIGN = 16  # flat lanes are dealt out in multiples of this many rows
 NOBODY, ONCE = -1, -1
 
 
@@ -228,7 +227,7 @@ def _owners(lane: Lane) -> np.ndarray:
     """The program of each step."""
     steps, p = lane.rows // lane.step, np.arange(lane.programs)
     if lane.flat:
-        share = -(-lane.rows // (lane.programs * FLAT_ALIGN)) * FLAT_ALIGN
+        share = lane.share
         return np.arange(steps) // share
     ends = (p + 1) * steps // lane.programs
     return np.searchsorted(ends, np.arange(steps), side="right")

@@ -31,8 +31,6 @@ from jstitch.codegen.kernel_ir import (
 from jstitch.codegen.kernel_source import KernelSource, PhaseSource
 from jstitch.codegen.print_index import print_index
 
-VECTOR = 16  # elements; flat lanes are cut at multiples, so that vector loops start aligned
-
 
 @dataclass(frozen=True)
 class Emitted:
@@ -144,7 +142,7 @@ class _Lane:
         if lane.rows == 1:
             return body
         if lane.flat:
-            share = -(-lane.rows // (lane.programs * VECTOR)) * VECTOR
+            share = lane.share
             lo, hi = f"p * {share}", f"p * {share} + {share}"
             return [
                 f"lo = clamp_index({lo}, 0, {lane.rows})",

@@ -93,6 +93,19 @@ class Accumulator:
     name: str
     init: str
     depth: int
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Combine:
+    """How values of accumulators that were made apart become one: names = results, after lets.
+
+    The texts speak of the accumulators' names and of the same names with OTHER appended.
+    """
+
+    names: tuple[str, ...]
+    lets: tuple[Let, ...]
+    results: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -106,6 +119,7 @@ class Nest:
     accumulators: tuple[Accumulator, ...]
     body: tuple[Instr, ...]
     after: tuple[Instr, ...]
+    combines: tuple[Combine, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,6 +131,7 @@ class Stage:
     once: bool = False
 
 
+OTHER = "_other"
 ROW = "r"  # the row loop's variable
 STEP = "q"  # the number of the current row step
 FLAT_ALIGN = 16  # elements; flat lanes are cut at multiples, so that vector loops start aligned

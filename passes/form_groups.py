@@ -21,6 +21,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.types import TensorType
 from jstitch.passes.plan import is_free
+from jstitch.passes.profile import current
 from jstitch.passes.row_access import (
     Access,
     Reduction,
@@ -32,13 +33,8 @@ from jstitch.passes.row_access import (
 
 PARTIAL = "jstitch.partial_reduce"
 
-SMALL = 1 << 15  # elements; below this a combine stage is one row of one program
-PROGRAM_WORK = 1 << 14  # elements of work that make a program worth its start
-MAX_PROGRAMS = 64
-PARTIAL_ROWS = 64  # rows per program where each program has column accumulators of its own
 RECOMPUTE_SCALAR = 200.0
 RECOMPUTE = 24.0  # cycles per element up to which an elementwise chain is rather computed twice than spilled
-ROW_STEP = 4  # rows per step where a column accumulator is kept in cache
 
 
 @dataclass(eq=False)
@@ -64,10 +60,11 @@ class Group:
     @property
     def programs(self) -> int:
         """Fixed by the shapes, never by the machine's threads, so that results are deterministic."""
-        most = MAX_PROGRAMS
+        profile = current()
+        most = profile.max_programs
         if self.accumulates:
-            most = max(8, min(most, self.rows // PARTIAL_ROWS))
-        return max(1, min(self.rows // self.step, self.largest // PROGRAM_WORK, most))
+            most = max(8, min(most, self.rows // profile.partial_rows))
+        return max(1, min(self.rows // self.step, self.largest // profile.program_work, most))
 
 
 @dataclass(eq=False)
@@ -155,7 +152,7 @@ def _grow(
             continue
         ops, largest = found
         combines = any(v in crossed for op in ops for v in op.operands)
-        if combines and rows > 1 and largest <= SMALL:
+        if combines and rows > 1 and largest <= current().combine_whole:
             continue
         return Group(rows, ops, largest)
     return None
@@ -236,7 +233,7 @@ def _choose_steps(groups: Iterable[Group]) -> None:
             op.results[0].tensor.size * group.rows == op.operands[0].tensor.size for op in columns
         )
         if group.accumulates and touched_once:
-            group.step = next(s for s in (ROW_STEP, 2, 1) if group.rows % s == 0)
+            group.step = next(s for s in (current().row_step, 2, 1) if group.rows % s == 0)
 
 
 def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Grouping:

@@ -19,8 +19,9 @@ from jstitch.passes.build_nest import CannotLowerError, Place
 from jstitch.passes.form_groups import Group, Grouping, form_groups
 from jstitch.passes.lower_lane import LaneLowering
 from jstitch.passes.place_tiles import ALIGN, Tiles, place_tiles, tile_priority
-from jstitch.passes.place_values import ARENA_BUDGET, LaneView
+from jstitch.passes.place_values import LaneView
 from jstitch.passes.plan_shared_memory import DoesNotFit, Priority
+from jstitch.passes.profile import current
 from jstitch.passes.split_reductions import split_reductions
 
 ATTEMPTS = 6  # of fitting a lane's tiles; then everything that can be is computed again
@@ -37,7 +38,7 @@ def lower_kernel(
 ) -> Kernel:
     """The kernel that computes `outputs` from `inputs` by `ops` (in program order).
 
-    arena_bytes: most bytes that one program may keep in cache, None = ARENA_BUDGET where there is a choice.
+    arena_bytes: most bytes that one program may keep in cache, None = the profile's where there is a choice.
     share: tiles that are never live at once may stand in the same bytes.
     Raises CannotLowerError, with the reason, when a kernel cannot express the pattern.
     """
@@ -101,7 +102,7 @@ class _KernelLowering:
     def _lane(self, group: Group, ops: list[Op], level: int) -> Lane:
         ready = {v: p for v, p in self.places.items() if self._is_ready(v, level)}
         stored = {v for op in ops for v in op.results if v in self.grouping.spilled or v in self.outputs}
-        budget = ARENA_BUDGET if self.limit is None else self.limit
+        budget = current().arena_bytes if self.limit is None else self.limit
         view = LaneView(group, ops, self.producers, ready, stored, budget)
         tiles = self._fit(view)
         self.arena += tiles.buffers

@@ -12,6 +12,7 @@ from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
 from jstitch.passes.build_nest import Place
 from jstitch.passes.place_values import Node, last_stage, place_values
+from jstitch.passes.profile import current
 from jstitch.passes.write_nest import LaneContext, NestWriter, block_of, inits, inner_dims, loop_order
 
 
@@ -47,9 +48,9 @@ class LaneLowering(LaneContext):
     # -- stages ---------------------------------------------------------------------------------------
 
     def _stage(self, nodes: list[Node], by_columns: bool) -> Stage:
-        domains: dict[tuple[int, ...], list[Node]] = {}
+        domains: dict[tuple[object, ...], list[Node]] = {}
         for n in nodes:
-            key = () if self.view.group.flat else n.domain
+            key = () if self.view.group.flat else (n.domain, self._partly_reduced(n))
             domains.setdefault(key, []).append(n)
         nests = [nest for group in domains.values() for nest in self._nests(group, by_columns)]
         return Stage(tuple(nests), ", ".join(dict.fromkeys(_label(n) for n in nodes)))
@@ -71,10 +72,10 @@ class LaneLowering(LaneContext):
         blocks = self._blocks(nodes, inner[-1]) if inner else {}
         writer = NestWriter(self, nodes, by_columns, collapse=False, runs=blocks)
         nest = writer.write()
-        runs = writer.runs()
+        runs = writer.runs() if current().seams else {}
         if runs:
             return [NestWriter(self, nodes, by_columns, collapse=False, runs=runs).write()]
-        cuts = writer.cuts() if not nest.accumulators else None
+        cuts = writer.cuts() if current().seams and not nest.accumulators else None
         if cuts is None:
             return [nest]
         name, points = cuts
@@ -104,6 +105,14 @@ class LaneLowering(LaneContext):
                 if reduced and len(reduced) != len(inner):
                     return False
         return True
+
+    def _partly_reduced(self, n: Node) -> frozenset[int]:
+        """Inner dimensions that a node reduces, where it keeps others and these must be the outer loops."""
+        inner = set(inner_dims(n.domain, self.view.group.rows))
+        if not (n.roots and current().kept_first) or inner == {-1}:
+            return frozenset()
+        reduced = frozenset(inner.intersection(n.op.attrs["dimensions"]))
+        return frozenset() if reduced == inner else reduced
 
     def _read_modify_write(self, n: Node) -> bool:
         """An inner reduction whose accumulators are in the tile, not only in scalars."""

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from jstitch.ir.graph import Op
 from jstitch.passes.cost_model import kernel_cost
 from jstitch.passes.plan import FusionPattern, FusionPlan, is_free, make_patterns
+from jstitch.passes.profile import current
 
 SMALL = 2e-4  # modelled seconds up to which a pattern is packed
-MAX_BUFFERS = 2000  # inputs and outputs of a packed kernel
 
 
 def pack_patterns(plan: FusionPlan) -> FusionPlan:
@@ -44,7 +44,7 @@ def _bounded(patterns: Sequence[FusionPattern]) -> list[list[FusionPattern]]:
         buffers = len(pattern.inputs) + len(pattern.outputs)
         if buffers > room:
             packs.append([])
-            room = MAX_BUFFERS
+            room = current().max_buffers
         packs[-1].append(pattern)
         room -= buffers
     return packs

@@ -19,10 +19,10 @@ from jstitch.ir.ops import lookup
 from jstitch.passes.build_nest import Place
 from jstitch.passes.form_groups import PARTIAL, Group
 from jstitch.passes.plan import is_free
+from jstitch.passes.profile import current
 from jstitch.passes.row_access import data_operands, is_reduction
 
 KEEP_COST = 4.0  # cycles per element above which a value is kept for a later stage
-ARENA_BUDGET = 1 << 19  # bytes of one program's tile: about half of an L2 cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +251,8 @@ def last_stage(placement: Placement) -> dict[Node, tuple[int, bool]]:
         latest[n.domain] = max(latest.get(n.domain, 0), depth[n])
     result: dict[Node, tuple[int, bool]] = {}
     for n in placement.nodes:
-        by_columns = n in leaves and n.domain in columns and (not n.is_partial or _keeps_minor(n.op))
+        stepped = current().row_step > 1 and n in leaves and n.domain in columns
+        by_columns = stepped and (not n.is_partial or _keeps_minor(n.op))
         if by_columns:
             result[n] = (columns[n.domain], True)
         else:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.codegen.kernel_ir import (
+    OTHER,
     PROGRAM,
     ROW,
     STEP,
     Accumulator,
     Buffer,
+    Combine,
     Instr,
     Let,
     Loop,
@@ -28,6 +30,7 @@ from jstitch.ir.index import Index, Var, add, const, delinearize, linearize, mul
 from jstitch.ir.ops import lookup
 from jstitch.passes.build_nest import CannotLowerError, NestBuilder, Place, literal
 from jstitch.passes.place_values import LaneView, Node
+from jstitch.passes.profile import current
 from jstitch.passes.row_access import data_operands, prefix_rank
 
 RUN = 8  # elements: runs of a multiple of it are worth an innermost loop of their own
@@ -76,7 +79,7 @@ def block_of(n: Node, rows: int) -> int:
         return 0
     every = loop_order(n, rows).suffix == len(inner)
     size = math.prod(n.domain) // rows if every else n.domain[inner[-1]]
-    if size <= LONG:
+    if size <= LONG or not current().blocks:
         return 0
     return next((size // k for k in range(size // (LONG // 2), size // RUN + 1) if k and size % k == 0), 0)
 
@@ -88,6 +91,8 @@ def loop_order(n: Node, rows: int) -> LoopOrder:
         return LoopOrder(1, False)
     dims = set(n.op.attrs["dimensions"])
     flags = [d in dims for d in inner]
+    if current().kept_first:
+        return LoopOrder(sum(flags), False)
     suffix = next((k for k, f in enumerate(reversed(flags)) if not f), len(flags))
     return LoopOrder(suffix, any(flags[: len(flags) - suffix]))
 
@@ -127,6 +132,7 @@ class NestWriter:
         )
         self.accumulators: list[Accumulator] = []
         self.after: list[Instr] = []
+        self.combines: list[Combine] = []
         self._running: dict[tuple[Buffer, Index], str] = {}
 
     # -- indices --------------------------------------------------------------------------------------
@@ -134,6 +140,9 @@ class NestWriter:
     def _inner_loops(self) -> dict[int, Index]:
         """Loops over the tile; the index of each inner dimension (-1: the whole row)."""
         dims = [] if self.group.flat else inner_dims(self.shape, self.rows)
+        if current().kept_first and not self.collapse:
+            reduced = {d for n in self.nodes if n.roots for d in n.op.attrs["dimensions"]}
+            dims.sort(key=lambda d: d in reduced)
         if self.collapse or dims == [-1]:
             size = math.prod(self.shape) // self.rows
             lo, hi = self.ranges.get("i", (0, size))
@@ -196,7 +205,13 @@ class NestWriter:
                     self._reduce(n, row)
                 else:
                     self._store(n, row)
-        return Nest(tuple(self.loops), tuple(self.accumulators), tuple(self.builder.body), tuple(self.after))
+        return Nest(
+            tuple(self.loops),
+            tuple(self.accumulators),
+            tuple(self.builder.body),
+            tuple(self.after),
+            tuple(self.combines),
+        )
 
     def _store(self, n: Node, row: Index) -> None:
         index = self.index(n.value.shape, row)
@@ -236,7 +251,7 @@ class NestWriter:
             start = self.builder.value(init, ())
             if resume:
                 start = self.builder.read(*self._targets(n, v, kept)[0], depth)
-            self.accumulators.append(Accumulator(name, start, depth))
+            self.accumulators.append(Accumulator(name, start, depth, v.tensor.dtype.compute))
         inside = len(self.loops)
         self.builder.depth_of.update(dict.fromkeys(names, inside))
         if self.cut_runs and depth < inside - 1 and sums_floats(n.op):
@@ -246,12 +261,20 @@ class NestWriter:
             update = self.builder.body
         for name, new in zip(names, self._combine(n.op, names, elements), strict=True):
             update.append(Let(name, new, inside))
+        self.combines.append(self._across(n.op, tuple(names)))
         return names
+
+    def _across(self, op: Op, names: tuple[str, ...]) -> Combine:
+        """The combination of accumulators with others of the same kind, whatever loops they ran over."""
+        body, self.builder.body = self.builder.body, []
+        results = self._combine(op, names, [name + OTHER for name in names])
+        lets, self.builder.body = self.builder.body, body
+        return Combine(names, tuple(i for i in lets if isinstance(i, Let)), tuple(results))
 
     def _block_sum(self, op: Op, v: Value, element: str) -> str:
         """The sum over the innermost loop alone."""
         part, inside = self._name("part"), len(self.loops)
-        self.accumulators.append(Accumulator(part, self._identity(op, v), inside - 1))
+        self.accumulators.append(Accumulator(part, self._identity(op, v), inside - 1, v.tensor.dtype.compute))
         self.builder.depth_of[part] = inside
         self.builder.body.append(Let(part, self._combine(op, [part], [element])[0], inside))
         return part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
@@ -17,7 +18,7 @@ from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import KERNEL, OPS, build
 from jstitch.ir.types import DType, TensorType
 from jstitch.options import CompileOptions
-from jstitch.passes import form_groups
+from jstitch.passes import profile
 from jstitch.passes.contract_patterns import contract_patterns
 from jstitch.passes.lower_kernel import lower_kernel
 from jstitch.passes.pipeline import run
@@ -29,12 +30,18 @@ from tests.passes.random_graphs import Limits, arguments, make_graph
 TINY = Limits(ops=8, elements=64)
 
 
-@pytest.fixture(params=[False, True], ids=["few", "many"])
-def programs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param:
-        monkeypatch.setattr(form_groups, "PROGRAM_WORK", 16)
-        monkeypatch.setattr(form_groups, "SMALL", 8)
-        monkeypatch.setattr(form_groups, "PARTIAL_ROWS", 2)
+_MANY = {"program_work": 16, "combine_whole": 8, "partial_rows": 2}
+PROFILES = {
+    "few": profile.CPU,
+    "many": replace(profile.CPU, **_MANY),
+    "kept first": replace(profile.CPU, **_MANY, row_step=1, kept_first=True, blocks=False, seams=False),
+}
+
+
+@pytest.fixture(params=PROFILES.values(), ids=PROFILES)
+def programs(request: pytest.FixtureRequest) -> Iterator[None]:
+    with profile.using(request.param):
+        yield
 
 
 def run_kernels(graph: Graph, args: list[np.ndarray], order: Random | None) -> tuple[list[np.ndarray], int]:

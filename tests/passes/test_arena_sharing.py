@@ -22,7 +22,7 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.types import DType
 from jstitch.options import CompileOptions
-from jstitch.passes import place_tiles, place_values
+from jstitch.passes import place_tiles, place_values, profile
 from jstitch.passes.build_nest import CannotLowerError
 from jstitch.passes.check_kernel import check_kernel
 from jstitch.passes.lower_kernel import lower_kernel
@@ -219,7 +219,7 @@ def test_tiles_that_must_be_kept_are_a_reason_to_refuse() -> None:
 def test_without_a_limit_reductions_may_exceed_the_default_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     (p,) = patterns(softmaxes, (8, 300))
     with monkeypatch.context() as patch:
-        patch.setattr("jstitch.passes.lower_kernel.ARENA_BUDGET", 64)
+        patch.setattr(profile, "CPU", replace(profile.CPU, arena_bytes=64))
         kernel = lower(p)
     assert 64 < kernel.arena_bytes < 1024
     assert_right(p, kernel, 0)

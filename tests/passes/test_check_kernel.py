@@ -29,7 +29,7 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.ir.graph import Graph
 from jstitch.ir.index import Var, add, const, var
 from jstitch.options import CompileOptions
-from jstitch.passes import form_groups
+from jstitch.passes import profile
 from jstitch.passes.check_flow import LIMIT
 from jstitch.passes.check_kernel import check_kernel
 from jstitch.passes.lower_kernel import lower_kernel
@@ -70,9 +70,8 @@ def both_sums() -> Kernel:
 @pytest.fixture
 def many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tensors are cut into programs and phases like large ones."""
-    monkeypatch.setattr(form_groups, "PROGRAM_WORK", 16)
-    monkeypatch.setattr(form_groups, "SMALL", 64)
-    monkeypatch.setattr(form_groups, "PARTIAL_ROWS", 2)
+    small = replace(profile.CPU, program_work=16, combine_whole=64, partial_rows=2)
+    monkeypatch.setattr(profile, "CPU", small)
 
 
 @pytest.mark.parametrize("seeds", [range(0, 60), range(60, 120)], ids=str)

@@ -1,0 +1,195 @@
+"""Kernel -> text of CUDA kernels: a launch for each phase, lanes side by side in its grid (packing).
+
+Lanes that differ only in their buffers share one piece of code; a CTA finds its lane, and the lane's
+pointers, by its number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jstitch.codegen.cuda.emit_lane import LaneText, emit_lane
+from jstitch.codegen.cuda.emit_nest import indent
+from jstitch.codegen.cuda.source import CudaSource, Launch, Mode, Parameter
+from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Let, Load, Phase, Store
+
+BLOCK = 256
+SMALL_INDEX = 1 << 31
+
+
+@dataclass(frozen=True)
+class LaunchBuffers:
+    """What a launch's custom call takes and gives. aliases: position in results -> in operands."""
+
+    operands: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
+    aliases: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """The source, and the buffers of each of its launches."""
+
+    source: CudaSource
+    launches: tuple[LaunchBuffers, ...]
+
+
+def emit(kernel: Kernel, arena_bytes: int) -> Emitted:
+    """Text and launches of a kernel. arena_bytes: shared memory that a CTA may have. Raises NoRoom."""
+    in_place = {kernel.results[r]: kernel.args[a] for r, a in kernel.aliases.items()}
+    texts: list[str] = []
+    launches: list[Launch] = []
+    buffers: list[LaunchBuffers] = []
+    written: set[Buffer] = set()
+    for n, phase in enumerate(kernel.phases):
+        part = _Phase(phase, f"phase{n}", in_place, written, arena_bytes)
+        texts += ["", "", *part.text()]
+        launches.append(part.launch())
+        buffers.append(part.buffers)
+        written |= set(part.buffers.results)
+    body = "\n".join(texts)
+    return Emitted(CudaSource(kernel.name, f"{_imports(body)}{body}\n", tuple(launches)), tuple(buffers))
+
+
+def _imports(body: str) -> str:
+    calls = set(re.findall(r"(?<!def )\b([a-z_][a-z_0-9]*)\(", body)) - {"range"}
+    return f"from jstitch.codegen.cuda.math import {', '.join(sorted(calls))}\n"
+
+
+class _Phase:
+    def __init__(
+        self,
+        phase: Phase,
+        name: str,
+        in_place: Mapping[Buffer, Buffer],
+        written: set[Buffer],
+        arena_bytes: int,
+    ) -> None:
+        self.phase, self.name, self.arena_bytes = phase, name, arena_bytes
+        self.buffers = _buffers(phase, in_place, written)
+        self.changed = {*self.buffers.results, *(in_place[r] for r in self.buffers.results if r in in_place)}
+        self.pieces = self._pieces()
+
+    # -- lanes ----------------------------------------------------------------------------------------
+
+    def _pieces(self) -> list[tuple[LaneText, list[Lane]]]:
+        """Lanes of one code together, all for CTAs of one size."""
+        block = max(self._emit(lane, BLOCK).block for lane in self.phase.lanes)
+        found: dict[LaneText, list[Lane]] = {}
+        for lane in self.phase.lanes:
+            found.setdefault(self._emit(lane, block), []).append(lane)
+        return list(found.items())
+
+    def _emit(self, lane: Lane, block: int) -> LaneText:
+        numbers = {b: n for n, b in enumerate(_touched(lane))}
+        return emit_lane(
+            lane, lambda b: f"b{numbers[b]}", lambda b: b not in self.changed, self.arena_bytes, block
+        )
+
+    # -- text -----------------------------------------------------------------------------------------
+
+    def text(self) -> list[str]:
+        """The phase's function."""
+        out = [f"def {self.name}({', '.join(self._parameters())}):"]
+        branches: list[tuple[int, list[str]]] = []
+        end = 0
+        for n, (text, lanes) in enumerate(self.pieces):
+            body = [_rename(line, n) for line in self._piece(text, lanes, end)]
+            end += text.programs * len(lanes)
+            branches.append((end, body))
+        return [*out, *indent(_tree(branches))]
+
+    def _piece(self, text: LaneText, lanes: Sequence[Lane], base: int) -> list[str]:
+        lane = lanes[0]
+        what = f"{lane.rows} rows, {text.programs} programs of {text.block} threads"
+        out = [f"# {what}" + (f", {len(lanes)} times" if len(lanes) > 1 else "")]
+        first = f"block() - {base}" if base else "block()"
+        touched = [_touched(x) for x in lanes]
+        if len(lanes) == 1:
+            out.append(f"p = {first}")
+            out += self._pointers(touched[0])
+            return out + list(text.lines)
+        out += [f"lane = quotient({first}, {text.programs})", f"p = {first} - lane * {text.programs}"]
+        out += _tree([(k + 1, self._pointers(each)) for k, each in enumerate(touched)], "lane")
+        return out + list(text.lines)
+
+    def _pointers(self, buffers: Sequence[Buffer]) -> list[str]:
+        return [f"b{k} = {b.name}" for k, b in enumerate(buffers)]
+
+    # -- launch ---------------------------------------------------------------------------------------
+
+    def _parameters(self) -> list[str]:
+        operands = [
+            b.name if b not in self.buffers.results else f"{b.name}_in" for b in self.buffers.operands
+        ]
+        return operands + [b.name for b in self.buffers.results]
+
+    def launch(self) -> Launch:
+        grid = sum(text.programs * len(lanes) for text, lanes in self.pieces)
+        block = max(text.block for text, _ in self.pieces)
+        shared = max(text.shared_bytes for text, _ in self.pieces)
+        both = (*self.buffers.operands, *self.buffers.results)
+        large = any(b.type.size >= SMALL_INDEX for b in both) or grid * block >= SMALL_INDEX
+        work = sum(lane.work for lane in self.phase.lanes)
+        return Launch(self.name, grid, block, shared, 64 if large else 32, self._described(), work)
+
+    def _described(self) -> tuple[Parameter, ...]:
+        aliased = {self.buffers.operands[k] for k in self.buffers.aliases.values()}
+        names = self._parameters()
+        count = len(self.buffers.operands)
+        found = []
+        for n, (name, b) in enumerate(
+            zip(names, (*self.buffers.operands, *self.buffers.results), strict=True)
+        ):
+            mode: Mode = "write" if n >= count else "read"
+            if b in aliased or (n >= count and n - count in self.buffers.aliases):
+                mode = "update"
+            found.append(Parameter(name, b.type.dtype.name.lower(), b.type.size, mode))
+        return tuple(found)
+
+
+def _buffers(phase: Phase, in_place: Mapping[Buffer, Buffer], written: set[Buffer]) -> LaunchBuffers:
+    """Operands: what earlier launches or the caller made; results: what this one writes."""
+    touched = dict.fromkeys(b for lane in phase.lanes for b in _touched(lane))
+    stores = {i.buffer for i in _instructions(phase) if isinstance(i, Store)}
+    results = [b for b in touched if b in stores]
+    operands = [b for b in touched if b not in stores]
+    aliases: dict[int, int] = {}
+    for n, b in enumerate(results):
+        source = b if b in written else in_place.get(b)
+        if source is not None:
+            if source not in operands:
+                operands.append(source)
+            aliases[n] = operands.index(source)
+    return LaunchBuffers(tuple(operands), tuple(results), aliases)
+
+
+def _instructions(phase: Phase) -> list[Load | Store | Let]:
+    nests = (nest for lane in phase.lanes for stage in lane.stages for nest in stage.nests)
+    return [i for nest in nests for i in (*nest.body, *nest.after)]
+
+
+def _touched(lane: Lane) -> list[Buffer]:
+    """Buffers in memory that a lane touches, in order of first use."""
+    found = (i.buffer for i in _instructions(Phase((lane,))) if not isinstance(i, Let))
+    return [b for b in dict.fromkeys(found) if b.space.value != "arena"]
+
+
+def _tree(branches: Sequence[tuple[int, list[str]]], number: str = "block()") -> list[str]:
+    """The body whose end is the first above `number`, found by halving."""
+    if len(branches) == 1:
+        return branches[0][1]
+    half = len(branches) // 2
+    return [
+        f"if {number} < {branches[half - 1][0]}:",
+        *indent(_tree(branches[:half], number)),
+        "else:",
+        *indent(_tree(branches[half:], number)),
+    ]
+
+
+def _rename(line: str, part: int) -> str:
+    """Names of their own for each part: one name has one type in a function."""
+    return re.sub(r"\b(v|acc|h|x|w|total|b)(\d+)(?=_|\b)", rf"\1{part}_\2", line) if part else line

@@ -1,0 +1,323 @@
+"""The text of one nest: rounds of vectors over the dealt elements, scalars inside.
+
+for k in unroll(3):
+    e = (k * 64 + t) * 4
+    a0_v = read_f32x4(b0, r * 768 + e)
+    for j in unroll(4):
+        v0 = a0_v[j]
+        acc1 = add_reassoc(acc1, v0)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, mentions, vector_of
+from jstitch.codegen.cuda.homes import Home, Homes, InArena, InRegisters, Scalar
+from jstitch.codegen.kernel_ir import Buffer, Combine, Instr, Let, Load, Store
+from jstitch.codegen.print_index import print_index
+from jstitch.ir.index import Dynamic, Index, Var, add, atoms, substitute, var
+from jstitch.ir.types import DType
+
+
+@dataclass(frozen=True)
+class Names:
+    """How the text of a lane speaks of memory. pointer: of a buffer; read_only: nobody writes it.
+
+    base: the arena offset of the team's share, as text. guarded: teams may stand past the last row.
+    exchange: the statements that combine accumulators over the team.
+    """
+
+    pointer: Callable[[Buffer], str]
+    read_only: Callable[[Buffer], bool]
+    base: str
+    guarded: bool
+    exchange: Callable[[Sequence[Combine]], list[str]]
+
+
+def suffix(dtype: DType) -> str:
+    return dtype.name.lower()
+
+
+def indent(lines: Iterable[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+def guarded(test: str, lines: Sequence[str]) -> list[str]:
+    """The lines under a condition; an empty condition always holds."""
+    return [f"if {test}:", *indent(lines)] if test and lines else list(lines)
+
+
+class NestText:
+    """One dealt nest of a lane. `finish` is what follows the exchange of its accumulators."""
+
+    def __init__(self, homes: Homes, dealt: Dealt, names: Names, chunks: int = 1) -> None:
+        self.homes, self.dealt, self.names, self.chunks = homes, dealt, names, chunks
+        vectors = dealt.mode is not Mode.KEEP and not dealt.serial
+        self.width = homes.widths.get(dealt.size, 1) if vectors else 1
+        self.level = len(dealt.serial) + len(dealt.loops)
+        self.lead = "t == 0" if homes.team.threads > 1 else ""
+        self.carried = {i.name for i in dealt.nest.body if isinstance(i, Load) and i.buffer in homes.carries}
+        inside = (i for i in dealt.nest.body if dealt.level(i) > len(dealt.serial))
+        self.own = {i.name for i in inside if isinstance(i, Load | Let)}
+
+    # -- parts ----------------------------------------------------------------------------------------
+
+    def loops(self) -> list[str]:
+        """Everything up to the exchange of row accumulators."""
+        return self._row(self._inside(0))
+
+    def combines(self) -> tuple[Combine, ...]:
+        """Accumulators that the team still has to combine, at row level."""
+        if self.dealt.mode is not Mode.REDUCE or self.dealt.serial:
+            return ()
+        return tuple(c for c in self.dealt.nest.combines if not self._resumed(c.names))
+
+    def finish(self) -> list[str]:
+        """What comes after the exchange, at row level."""
+        if not self.dealt.loops:
+            return []
+        return [line for i in self._at(self.dealt.nest.after, 0) for line in self._uniform(i)]
+
+    def _row(self, inside: list[str]) -> list[str]:
+        before = [line for i in self._at(self.dealt.nest.body, 0) for line in self._uniform(i)]
+        return before + inside
+
+    def _inside(self, depth: int) -> list[str]:
+        """Loops from `depth` of the serial ones on."""
+        d = self.dealt
+        if not d.loops:
+            return []
+        if depth == len(d.serial):
+            return self._starts(depth) + self._rounds() if d.mode is Mode.REDUCE else self._rounds()
+        loop = d.serial[depth]
+        body = [line for i in self._at(d.nest.body, depth + 1) for line in self._uniform(i)]
+        body += self._inside(depth + 1)
+        if depth + 1 == len(d.serial):
+            body += self.names.exchange(d.nest.combines)
+        body += [line for i in self._at(d.nest.after, depth + 1) for line in self._uniform(i)]
+        return [f"for {loop.var.name} in range({loop.lo}, {loop.hi}):", *indent(body)]
+
+    def _starts(self, depth: int) -> list[str]:
+        lines = []
+        for a in self.dealt.nest.accumulators:
+            if max(0, a.depth - self.dealt.rows) == depth:
+                lines.append(f"{a.name} = {a.init}")
+        return lines
+
+    def _resumed(self, names: Sequence[str]) -> bool:
+        inits = {a.name: a.init for a in self.dealt.nest.accumulators}
+        return any(inits[n] in self.carried for n in names)
+
+    def _at(self, instrs: Iterable[Instr], level: int) -> list[Instr]:
+        return [i for i in instrs if self.dealt.level(i) == level]
+
+    # -- rounds ---------------------------------------------------------------------------------------
+
+    def _rounds(self) -> list[str]:
+        d, team, width = self.dealt, self.homes.team, self.width
+        body = self._element()
+        if d.size in self.homes.unrolled and not d.serial:
+            stride = f"k * {team.threads} + t" if self.chunks == 1 else f"(chunk + k) * {team.threads} + t"
+            rounds = self.homes.rounds(d.size) if self.chunks == 1 else 1
+            first = f"e = ({stride}) * {width}" if width > 1 else f"e = {stride}"
+            partial = self.chunks > 1 or d.size % (team.threads * width)
+            body = [first, *guarded(f"e < {d.size}" if partial else "", body)]
+            return [f"for k in unroll({rounds}):", *indent(body)]
+        if self.chunks > 1:
+            return [
+                f"e = (chunk * {team.threads} + t) * {width}",
+                *guarded(f"e < {d.size}", body),
+            ]
+        first, end = f"t * {width}" if width > 1 else "t", str(d.size)
+        if self.homes.lane.flat:
+            first, end = f"lo + {first}", "hi"
+        return [f"for e in range({first}, {end}, {team.threads * width}):", *indent(body)]
+
+    def _element(self) -> list[str]:
+        """One vector of elements: loads, the scalar program for each element, stores."""
+        before: list[str] = []
+        inside: list[str] = []
+        after: list[str] = []
+        body = [i for i in self.dealt.nest.body if self.dealt.level(i) >= self.level and self.dealt.loops]
+        body = [i for i in body if self.dealt.level(i) > len(self.dealt.serial)]
+        inside += self._variables(body)
+        if self.dealt.inner:
+            inside += self._thread_loops(self.level)
+        else:
+            for i in body:
+                self._dealt(i, before, inside, after)
+        if self.width > 1:
+            inside = [f"for j in unroll({self.width}):", *indent(inside)] if inside else []
+        return before + inside + after
+
+    def _variables(self, body: Sequence[Instr]) -> list[str]:
+        """Loop variables that scalar texts speak of."""
+        everything = (*body, *self.dealt.nest.after)
+        words = {w for i in everything for w in _words(i)}
+        found = [n for n in self.dealt.element if n in words]
+        return [f"{n} = {self._print(self.dealt.element[n])}" for n in found]
+
+    def _thread_loops(self, level: int) -> list[str]:
+        """KEEP: the loops that one thread runs for its element."""
+        d = self.dealt
+        lines = [line for i in self._at(d.nest.body, level) for line in self._scalar(i)]
+        depth = level - self.level
+        if depth < len(d.inner):
+            for a in d.nest.accumulators:
+                if max(0, a.depth - d.rows) == level:
+                    lines.append(f"{a.name} = {a.init}")
+            loop = d.inner[depth]
+            lines.append(f"for {loop.var.name} in range({loop.lo}, {loop.hi}):")
+            lines += indent(self._thread_loops(level + 1))
+        return lines + [line for i in self._at(d.nest.after, level) for line in self._scalar(i)]
+
+    # -- instructions ---------------------------------------------------------------------------------
+
+    def _dealt(self, i: Instr, before: list[str], inside: list[str], after: list[str]) -> None:
+        """One instruction of a dealt element, vectors outside the loop over j."""
+        if isinstance(i, Let) or self.width == 1 or self._by_element(i):
+            inside += self._scalar(i)
+            return
+        offset = self._local(i)
+        home = self._home(i, offset)
+        if isinstance(home, InRegisters | Scalar):
+            inside += self._scalar(i)
+        elif isinstance(i, Load) and home is None and not mentions(offset, ELEMENT):
+            before += self._scalar(i)
+        elif (n := vector_of(i.buffer, self._plain(home, offset), self.width)) == 1:
+            inside += self._scalar(i)
+        elif isinstance(i, Load):
+            before += self._vector_load(i, offset, home, n)
+            inside += [f"{i.name} = {i.name}_v[j]", *self._hold(i, offset)]
+        else:
+            name = f"w{len(after)}"
+            before.append(f"{name} = registers_{suffix(i.buffer.type.dtype.compute)}({self.width})")
+            inside.append(f"{name}[j] = {i.value}")
+            after += self._vector_store(i, offset, home, n, name)
+
+    def _by_element(self, i: Load | Store) -> bool:
+        """Whether the offset depends on a number that each element reads for itself."""
+        return any(isinstance(a, Dynamic) and str(a.operand) in self.own for a in atoms([i.offset]))
+
+    def _home(self, i: Load | Store, offset: Index) -> Home | None:
+        """Where the access goes; the first of several equal loads goes to memory."""
+        home = self.homes.home(i.buffer, offset)
+        first = (i.buffer, offset) in self.homes.kept and (i.buffer, offset) not in self.homes.filled
+        return None if first else home
+
+    def _hold(self, i: Load, offset: Index) -> list[str]:
+        """After the first of several equal loads: keep the value for the others."""
+        key = (i.buffer, offset)
+        if key not in self.homes.kept or key in self.homes.filled:
+            return []
+        self.homes.filled.add(key)
+        home = self.homes.kept[key]
+        if isinstance(home, InRegisters):
+            return [f"{home.name}[{self._slot()}] = {i.name}"]
+        at = self._print(self._plain(home, offset))
+        return [f"{self._call('store', i.buffer, home, 1)}{at}, {i.name})"]
+
+    def _plain(self, home: Home | None, offset: Index) -> Index:
+        own = isinstance(home, InArena) and home.own
+        return var(Var(ELEMENT, self.dealt.size)) if own else offset
+
+    def _vector_load(self, i: Load, offset: Index, home: Home | None, n: int) -> list[str]:
+        start = print_index(self._plain(home, offset))
+        call = self._call("load", i.buffer, home, n)
+        if self.width == n:
+            return [f"{i.name}_v = {call}{start})"]
+        return [
+            f"{i.name}_v = registers_{suffix(i.buffer.type.dtype.compute)}({self.width})",
+            f"for h in unroll({self.width // n}):",
+            f"    {i.name}_h = {call}{start} + h * {n})",
+            f"    for j in unroll({n}):",
+            f"        {i.name}_v[h * {n} + j] = {i.name}_h[j]",
+        ]
+
+    def _vector_store(self, i: Store, offset: Index, home: Home | None, n: int, name: str) -> list[str]:
+        start = print_index(self._plain(home, offset))
+        call = self._call("store", i.buffer, home, n)
+        lines = [f"{call}{start}, {name}, 0)"]
+        if self.width > n:
+            body = f"{call}{start} + h * {n}, {name}, h * {n})"
+            lines = [f"for h in unroll({self.width // n}):", f"    {body}"]
+        return guarded("" if isinstance(home, InArena) else self._ok(None), lines)
+
+    def _call(self, what: str, buffer: Buffer, home: Home | None, n: int) -> str:
+        """The call of a memory function up to its element."""
+        tail = f"{suffix(buffer.type.dtype)}{f'x{n}' if n > 1 else ''}"
+        if isinstance(home, InArena):
+            return f"shared_{what}_{tail}({self.names.base} + {home.offset}, "
+        if what == "load" and self.names.read_only(buffer):
+            what = "read"
+        return f"{what}_{tail}({self.names.pointer(buffer)}, "
+
+    def _scalar(self, i: Instr) -> list[str]:
+        """One instruction for element e (+ j), or inside a thread's own loops."""
+        if isinstance(i, Let):
+            return [f"{i.name} = {i.text}"]
+        offset = self._local(i)
+        home = self._home(i, offset)
+        if isinstance(i, Load):
+            return self._scalar_load(i, offset, home)
+        match home:
+            case InRegisters(name):
+                return guarded(self._ok(i.buffer), [f"{name}[{self._slot()}] = {i.value}"])
+            case Scalar(name):
+                return guarded(self._ok(i.buffer), [f"{name} = {i.value}"])
+        at = self._print(self._plain(home, offset))
+        lines = [f"{self._call('store', i.buffer, home, 1)}{at}, {i.value})"]
+        return guarded(self._ok(i.buffer if isinstance(home, InArena) else None), lines)
+
+    def _scalar_load(self, i: Load, offset: Index, home: Home | None) -> list[str]:
+        match home:
+            case InRegisters(name):
+                return [f"{i.name} = {name}[{self._slot()}]"]
+            case Scalar(name):
+                return [f"{i.name} = {name}"]
+        at = self._print(self._plain(home, offset))
+        return [f"{i.name} = {self._call('load', i.buffer, home, 1)}{at})", *self._hold(i, offset)]
+
+    # -- rows -----------------------------------------------------------------------------------------
+
+    def _uniform(self, i: Instr) -> list[str]:
+        """An instruction that every thread of the team runs; one of them stores."""
+        if isinstance(i, Let):
+            return [f"{i.name} = {i.text}"]
+        lines = self._scalar(i)
+        if isinstance(i, Load) or isinstance(self.homes.home(i.buffer, self._local(i)), Scalar):
+            return lines
+        return guarded(self.lead, lines)
+
+    # -- texts ----------------------------------------------------------------------------------------
+
+    def _local(self, i: Load | Store) -> Index:
+        carry = self.homes.carries.get(i.buffer)
+        return self.dealt.offset(carry.local(i.offset) if carry else i.offset)
+
+    def _ok(self, buffer: Buffer | None) -> str:
+        """The test for teams past the last row: what outlives the row must not change."""
+        lasting = buffer is None or buffer in self.homes.carries
+        return "ok" if self.names.guarded and lasting else ""
+
+    def _slot(self) -> str:
+        if self.chunks > 1:
+            return "j" if self.width > 1 else "0"
+        return f"k * {self.width} + j" if self.width > 1 else "k"
+
+    def _print(self, e: Index) -> str:
+        if self.width == 1:
+            return print_index(e)
+        moved = add(var(Var(ELEMENT, self.dealt.size)), var(Var("j", self.width)))
+        return print_index(
+            substitute(e, lambda a: moved if isinstance(a, Var) and a.name == ELEMENT else None)
+        )
+
+
+def _words(i: Instr) -> set[str]:
+    """Names in the scalar text of an instruction; its index is in terms of the element already."""
+    text = i.text if isinstance(i, Let) else i.value if isinstance(i, Store) else ""
+    return set(re.findall(r"[A-Za-z_]\w*", text))

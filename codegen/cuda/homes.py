@@ -1,0 +1,286 @@
+"""Where a row lane keeps what its threads hold: registers, the arena, or memory.
+
+    t0 of one element a row      a variable that every thread has        (thread composition)
+    t3[e], touched by its own    registers, if they fit
+    t5, touched by other threads the arena, behind a barrier             (block composition)
+    x[r * n + e], read twice     registers or the arena after the first read: a row is read once
+    s0[p * n + e] += ...         registers over all rows of a program, written at its end
+
+Registers first, then the arena. What is read again and finds no room is read from memory again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from jstitch.codegen.cuda.deal import (
+    ELEMENT,
+    MAX_WIDTH,
+    WARP,
+    Dealt,
+    Mode,
+    deal,
+    is_dynamic,
+    mentions,
+    vector_of,
+)
+from jstitch.codegen.cuda.exchange import Team
+from jstitch.codegen.kernel_ir import PROGRAM, ROW, Buffer, Lane, Let, Load, Space, Store
+from jstitch.ir.index import Index, Var, add, mul, var
+from jstitch.ir.types import DType
+
+MOST_THREADS = 1024
+REGISTERS_PER_CTA = 65536
+WORDS = 64  # 32-bit registers of a thread that hold parts of a row, at most
+UNROLLED = 32  # rounds up to which a loop over registers is written out
+ITEMS = 16  # elements of a row for each thread
+
+
+class NoRoom(Exception):
+    """A lane that cannot hold its tiles in the arena; the message says what it needs."""
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One value that every thread of the team has."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class InRegisters:
+    """Elements of each thread's own."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class InArena:
+    """Bytes [offset, offset + size) of each team's share. own: no thread touches another's elements."""
+
+    offset: int
+    own: bool
+
+
+Home = Scalar | InRegisters | InArena
+Kept = tuple[Buffer, Index]  # a load that several nests make: of a buffer, at an offset in e
+
+
+@dataclass(frozen=True)
+class Carry:
+    """A partial result of the lane: `size` elements for each program, from `identity` on."""
+
+    buffer: Buffer
+    size: int
+    identity: str
+
+    def local(self, offset: Index) -> Index:
+        """The offset inside the program's part."""
+        return add(offset, mul(var(Var(PROGRAM, self.buffer.type.shape[0])), -self.size))
+
+
+@dataclass(eq=False)
+class Homes:
+    """Decisions for one lane. widths: vector width of each size of dealt loops."""
+
+    lane: Lane
+    stages: list[list[Dealt]]
+    carries: dict[Buffer, Carry]
+    widths: dict[int, int]
+    team: Team
+    tiles: dict[Buffer, Home] = field(default_factory=dict)
+    kept: dict[Kept, Home] = field(default_factory=dict)  # filled: those that were loaded already
+    filled: set[Kept] = field(default_factory=set)
+    unrolled: set[int] = field(default_factory=set)
+    arena: int = 0
+    named: int = 0
+
+    def name(self) -> str:
+        self.named += 1
+        return f"h{self.named}"
+
+    @property
+    def nests(self) -> list[Dealt]:
+        return [d for stage in self.stages for d in stage]
+
+    def rounds(self, size: int) -> int:
+        return -(-size // (self.team.threads * self.widths[size]))
+
+    def home(self, buffer: Buffer, offset: Index) -> Home | None:
+        """Where an access goes instead of memory."""
+        if buffer in self.tiles:
+            return self.tiles[buffer]
+        return self.kept.get((buffer, offset))
+
+    @property
+    def meets(self) -> bool:
+        """Whether a tile passes values from thread to thread."""
+        return any(isinstance(h, InArena) and not h.own for h in self.tiles.values())
+
+
+def find_homes(lane: Lane, arena_bytes: int, block: int) -> Homes:
+    """Homes for a lane, in at most `arena_bytes` of arena for one CTA. Raises NoRoom.
+
+    block: threads of a CTA that takes several rows; a row that needs more has them.
+    """
+    carries = find_carries(lane)
+    stages = [[deal(n, lane.flat) for n in s.nests] for s in lane.stages if not s.once]
+    nests = [d for stage in stages for d in stage]
+    widths = _widths(nests, carries)
+    wanted = _Wanted(nests, carries, widths)
+    alone = lane.flat or lane.rows == 1
+    team = Team(block, 1) if alone else _choose_team(nests, widths, wanted, block)
+    homes = Homes(lane, stages, carries, widths, team)
+    _place(homes, wanted, arena_bytes)
+    return homes
+
+
+def find_carries(lane: Lane) -> dict[Buffer, Carry]:
+    """Partial results, by the stages that start them."""
+    found = {}
+    for stage in lane.stages:
+        for nest in stage.nests if stage.once else ():
+            (store,) = (i for i in nest.body if isinstance(i, Store))
+            size = store.buffer.type.size // store.buffer.type.shape[0]
+            found[store.buffer] = Carry(store.buffer, size, store.value)
+    return found
+
+
+def _widths(nests: Sequence[Dealt], carries: Mapping[Buffer, Carry]) -> dict[int, int]:
+    """The widest vectors that some access of the size can use; one width for all, so that threads agree."""
+    found: dict[int, int] = {}
+    alone = {d.size for d in nests if d.mode is Mode.KEEP}
+    for d in nests:
+        most = found.setdefault(d.size, 1)
+        for i in d.instructions:
+            if isinstance(i, Let) or i.buffer.space is Space.ARENA or d.size in alone or d.serial:
+                continue
+            carry = carries.get(i.buffer)
+            offset = d.offset(carry.local(i.offset) if carry else i.offset)
+            width = min(MAX_WIDTH, d.size & -d.size) if d.size else 1
+            most = max(most, vector_of(i.buffer, offset, width))
+        found[d.size] = most
+    return found
+
+
+class _Wanted:
+    """Tiles, carries and repeated loads, and how each is touched."""
+
+    def __init__(
+        self, nests: Sequence[Dealt], carries: Mapping[Buffer, Carry], widths: Mapping[int, int]
+    ) -> None:
+        self.own: dict[Buffer, int] = {}  # tile or carry -> the size of the loops that touch it
+        self.shared: set[Buffer] = set()
+        self.loads: Counter[Kept] = Counter()
+        self.sizes: dict[Kept, int] = {}
+        written = {i.buffer for d in nests for i in d.instructions if isinstance(i, Store)}
+        for d in nests:
+            for i in d.instructions:
+                if isinstance(i, Let):
+                    continue
+                if i.buffer.space is Space.ARENA or i.buffer in carries:
+                    self._tile(d, i, carries.get(i.buffer))
+                elif isinstance(i, Load) and i.buffer not in written:
+                    self._load(d, i)
+        self.shared |= {b for b, n in self.own.items() if n == 0}
+
+    def _tile(self, d: Dealt, i: Load | Store, carry: Carry | None) -> None:
+        offset = d.offset(carry.local(i.offset) if carry else i.offset)
+        per_row = carry.size if carry else i.buffer.type.size
+        if per_row == 1:
+            return
+        at_element = offset == var(Var(ELEMENT, d.size)) and not d.serial and d.size == per_row
+        size = d.size if at_element else 0
+        if self.own.setdefault(i.buffer, size) != size:
+            self.own[i.buffer] = 0
+
+    def _load(self, d: Dealt, i: Load) -> None:
+        offset = d.offset(i.offset)
+        if d.mode in (Mode.SPREAD, Mode.REDUCE) and not d.serial and _repeats(offset):
+            self.loads[i.buffer, offset] += 1
+            self.sizes[i.buffer, offset] = d.size
+
+    @property
+    def repeated(self) -> list[Kept]:
+        return [key for key, count in self.loads.items() if count > 1]
+
+
+def _repeats(offset: Index) -> bool:
+    """Whether the load is a row's own: elements that all rows share stay in the nearest cache anyway."""
+    return mentions(offset, ELEMENT) and mentions(offset, ROW) and not is_dynamic(offset)
+
+
+def _choose_team(nests: Sequence[Dealt], widths: Mapping[int, int], wanted: _Wanted, block: int) -> Team:
+    """Threads enough for a row's elements in registers, and for vectors next to each other."""
+    size = max((d.size for d in nests if d.loops), default=1)
+    width = widths.get(size, 1)
+    held = [k for k in wanted.repeated if wanted.sizes[k] == size]
+    arrays = len(held) + sum(n == size for n in wanted.own.values())
+    items = max(width, min(ITEMS, WORDS // max(arrays, 1)))
+    threads = max(min(WARP, -(-size // width)), -(-size // items))
+    threads = min(MOST_THREADS, 1 << (threads - 1).bit_length())
+    return Team(threads, max(1, block // threads))
+
+
+def _place(homes: Homes, wanted: _Wanted, arena_bytes: int) -> None:
+    """Carries first, then tiles, then repeated loads."""
+    block = homes.team.block
+    room = min(WORDS, (REGISTERS_PER_CTA // block - 32) * 3 // 4)
+    for buffer in wanted.shared:
+        homes.tiles[buffer] = _arena(homes, buffer.type.size, buffer.type.dtype, own=False)
+    for d in homes.nests:
+        for i in d.instructions:
+            if not isinstance(i, Let) and (i.buffer.space is Space.ARENA or i.buffer in homes.carries):
+                if i.buffer not in homes.tiles:
+                    homes.tiles[i.buffer] = Scalar(homes.name())
+    order = sorted((b for b, n in wanted.own.items() if n), key=lambda b: b not in homes.carries)
+    for buffer in order:
+        room = _choose(homes, buffer, wanted.own[buffer], room)
+    _check_room(homes, arena_bytes)
+    for key in wanted.repeated:
+        room = _keep(homes, key, wanted.sizes[key], room, arena_bytes)
+
+
+def _choose(homes: Homes, buffer: Buffer, size: int, room: int) -> int:
+    words = _words(homes, size, buffer.type.dtype)
+    if words <= room and homes.rounds(size) <= UNROLLED:
+        homes.tiles[buffer] = InRegisters(homes.name())
+        homes.unrolled.add(size)
+        return room - words
+    homes.tiles[buffer] = _arena(homes, size, buffer.type.dtype, own=True)
+    return room
+
+
+def _keep(homes: Homes, key: Kept, size: int, room: int, arena_bytes: int) -> int:
+    buffer, _ = key
+    words = _words(homes, size, buffer.type.dtype.compute)
+    name = f"x{len(homes.kept)}"
+    if words <= room and homes.rounds(size) <= UNROLLED:
+        homes.kept[key] = InRegisters(name)
+        homes.unrolled.add(size)
+        return room - words
+    before = homes.arena
+    home = _arena(homes, size, buffer.type.dtype, own=True)
+    if homes.arena * homes.team.teams <= arena_bytes:
+        homes.kept[key] = home
+    else:
+        homes.arena = before
+    return room
+
+
+def _arena(homes: Homes, size: int, dtype: DType, own: bool) -> InArena:
+    home = InArena(homes.arena, own)
+    homes.arena += -(-size * dtype.itemsize // 16) * 16
+    return home
+
+
+def _check_room(homes: Homes, arena_bytes: int) -> None:
+    needed = homes.arena * homes.team.teams
+    if needed > arena_bytes:
+        raise NoRoom(f"needs {needed} bytes of shared memory for a CTA, the target has {arena_bytes}")
+
+
+def _words(homes: Homes, size: int, dtype: DType) -> int:
+    return homes.rounds(size) * homes.widths[size] * max(1, dtype.itemsize // 4)

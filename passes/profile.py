@@ -1,0 +1,55 @@
+"""What a target wants of a lowering: the numbers and loop forms in which backends differ.
+
+    CPU    four rows a step, tiles of half an L2 cache, long sums in blocks, loops cut at seams
+    CUDA   a row a step, tiles of shared memory, kept loops outside reduced ones, selects at seams
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Profile:
+    """arena_bytes: most bytes of one program's tiles, where there is a choice.
+
+    row_step: rows per step where each program has column accumulators of its own. program_work: elements of
+    work that make a program worth its start. partial_rows: rows per program with column accumulators.
+    kept_first: loops over dimensions that a reduction keeps stand outside those that it reduces, so that
+    accumulators are scalars. blocks: long sums in blocks. seams: loops cut where a concatenate changes sides.
+    combine_whole: elements up to which combining partial results is one row of one program. max_buffers:
+    inputs and outputs of one kernel.
+    """
+
+    arena_bytes: int = 1 << 19
+    row_step: int = 4
+    program_work: int = 1 << 14
+    max_programs: int = 64
+    partial_rows: int = 64
+    kept_first: bool = False
+    blocks: bool = True
+    seams: bool = True
+    combine_whole: int = 1 << 15
+    max_buffers: int = 2000
+
+
+CPU = Profile()
+_chosen: ContextVar[Profile | None] = ContextVar("profile", default=None)
+
+
+def current() -> Profile:
+    """The profile of the target that is being planned for."""
+    return _chosen.get() or CPU
+
+
+@contextmanager
+def using(profile: Profile) -> Iterator[None]:
+    """Plan and lower for this target inside the block."""
+    token = _chosen.set(profile)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from jstitch.errors import JstitchWarning, OptionError
+from jstitch.runtime.device_spec import DeviceSpec, find_spec
 
 T = TypeVar("T")
 
-TARGETS = ("cpu",)
 PLANNERS = ("layers",)
 SCHEMES = ("packing",)
 GATES = ("model", "off")
@@ -66,7 +66,7 @@ def _knob(name: str, default: T, read: Callable[[str], Any]) -> T:
 class CompileOptions:
     """How to stitch. Hashable: part of jit's cache key. Every field has a JSTITCH_<FIELD> variable.
 
-    target: the backend, None = the one of the platform that the program is lowered for.
+    target: 'cpu', a GPU ('h200', 'sm_90', a DeviceSpec), None = what the program is lowered for and runs on.
     planner: which fusion planner runs. schemes: composition schemes that it may use.
     gate: 'model' stitches what the cost model expects to pay, 'off' everything that can be.
     arena_bytes: most scratch bytes per kernel program, None = the target's own budget.
@@ -76,7 +76,7 @@ class CompileOptions:
     Raises OptionError on values that a field cannot have.
     """
 
-    target: str | None = _knob("TARGET", None, _text)
+    target: str | DeviceSpec | None = _knob("TARGET", None, _text)  # noqa: RUF009
     planner: str = _knob("PLANNER", "layers", str)
     schemes: tuple[str, ...] = _knob("SCHEMES", SCHEMES, _names)
     gate: str = _knob("GATE", "model", str)
@@ -90,7 +90,8 @@ class CompileOptions:
     def __post_init__(self) -> None:
         _report_unknown([field.name.upper() for field in dataclasses.fields(self)])
         self._normalize()
-        _check("target", self.target, (None, *TARGETS))
+        if self.target not in (None, "cpu"):
+            find_spec(self.target)
         _check("planner", self.planner, PLANNERS)
         _check("gate", self.gate, GATES)
         for scheme in self.schemes:

@@ -80,13 +80,14 @@ class _Phase:
         found: dict[LaneText, list[Lane]] = {}
         for lane in self.phase.lanes:
             found.setdefault(self._emit(lane, block), []).append(lane)
-        return list(found.items())
+        alone = {text: lanes for text, lanes in found.items() if len(lanes) == 1}
+        named = {text: self._emit(lanes[0], block, named=True) for text, lanes in alone.items()}
+        return [(named.get(text, text), lanes) for text, lanes in found.items()]
 
-    def _emit(self, lane: Lane, block: int) -> LaneText:
-        numbers = {b: n for n, b in enumerate(_touched(lane))}
-        return emit_lane(
-            lane, lambda b: f"b{numbers[b]}", lambda b: b not in self.changed, self.arena_bytes, block
-        )
+    def _emit(self, lane: Lane, block: int, named: bool = False) -> LaneText:
+        """named: by the kernel's names of its buffers; else by numbers, which equal lanes share."""
+        numbers = {b: b.name if named else f"b{n}" for n, b in enumerate(_touched(lane))}
+        return emit_lane(lane, numbers.__getitem__, lambda b: b not in self.changed, self.arena_bytes, block)
 
     # -- text -----------------------------------------------------------------------------------------
 
@@ -106,17 +107,11 @@ class _Phase:
         what = f"{lane.rows} rows, {text.programs} programs of {text.block} threads"
         out = [f"# {what}" + (f", {len(lanes)} times" if len(lanes) > 1 else "")]
         first = f"block() - {base}" if base else "block()"
-        touched = [_touched(x) for x in lanes]
         if len(lanes) == 1:
-            out.append(f"p = {first}")
-            out += self._pointers(touched[0])
-            return out + list(text.lines)
+            return [*out, f"p = {first}", *text.lines]
         out += [f"lane = quotient({first}, {text.programs})", f"p = {first} - lane * {text.programs}"]
-        out += _tree([(k + 1, self._pointers(each)) for k, each in enumerate(touched)], "lane")
+        out += _tree([(k + 1, _pointers(lane)) for k, lane in enumerate(lanes)], "lane")
         return out + list(text.lines)
-
-    def _pointers(self, buffers: Sequence[Buffer]) -> list[str]:
-        return [f"b{k} = {b.name}" for k, b in enumerate(buffers)]
 
     # -- launch ---------------------------------------------------------------------------------------
 
@@ -175,6 +170,10 @@ def _touched(lane: Lane) -> list[Buffer]:
     """Buffers in memory that a lane touches, in order of first use."""
     found = (i.buffer for i in _instructions(Phase((lane,))) if not isinstance(i, Let))
     return [b for b in dict.fromkeys(found) if b.space.value != "arena"]
+
+
+def _pointers(lane: Lane) -> list[str]:
+    return [f"b{k} = {b.name}" for k, b in enumerate(_touched(lane))]
 
 
 def _tree(branches: Sequence[tuple[int, list[str]]], number: str = "block()") -> list[str]:

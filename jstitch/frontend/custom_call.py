@@ -1,60 +1,75 @@
-"""A `jstitch.kernel` op as XLA's typed-FFI custom call."""
+"""A `jstitch.kernel` op as XLA's custom calls."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from jstitch.codegen.backend import KernelCall
+from jstitch.codegen.kernel_ir import Buffer
 from jstitch.frontend.constants import export_type
 from jstitch.frontend.mlir import ir
-from jstitch.ir.graph import Op, Value
-from jstitch.runtime.cpu_handler import TARGET
+from jstitch.ir.graph import Op
 
 TYPED_FFI = 4  # stablehlo's api_version of typed FFI handlers
 
 
 def emit_kernel(op: Op, operands: list[ir.Value]) -> list[ir.Value]:
-    """Write the custom call at the current insertion point; its results."""
-    config = {key: ir.StringAttr.get(text) for key, text in op.attrs["config"].items()}
-    inputs = [op.operands[k] for k in op.attrs["operands"]]
-    outputs = [op.results[k] for k in op.attrs["results"]]
-    call = ir.Operation.create(
+    """Write the kernel's calls at the current insertion point; its results."""
+    kernel = op.attrs["kernel"]
+    known: dict[Buffer, ir.Value] = dict(zip(kernel.args, operands, strict=True))
+    for call in op.attrs["calls"]:
+        written = _emit_call(call, [known[b] for b in call.operands])
+        known |= dict(zip(call.results, written, strict=True))
+    return [known[b] for b in kernel.results]
+
+
+def _emit_call(call: KernelCall, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
+    made = ir.Operation.create(
         "stablehlo.custom_call",
-        results=[export_type(v.type) for v in outputs],
-        operands=[operands[k] for k in op.attrs["operands"]],
+        results=[export_type(b.type) for b in call.results],
+        operands=operands,
         attributes={
-            "call_target_name": ir.StringAttr.get(TARGET),
+            "call_target_name": ir.StringAttr.get(call.target),
             "has_side_effect": ir.BoolAttr.get(False),
             "api_version": ir.IntegerAttr.get(ir.IntegerType.get_signless(32), TYPED_FFI),
-            "backend_config": ir.DictAttr.get(config),
-            "operand_layouts": _layouts(inputs),
-            "result_layouts": _layouts(outputs),
-            "output_operand_aliases": _aliases(op, len(outputs)),
+            "backend_config": _config(call.config),
+            "operand_layouts": _layouts(call.operands),
+            "result_layouts": _layouts(call.results),
+            "output_operand_aliases": _aliases(call),
         },
     )
-    made = dict(zip(outputs, call.results, strict=True))
-    return [made[v] for v in op.results]
+    return list(made.results)
 
 
-def _aliases(op: Op, count: int) -> ir.ArrayAttr:
+def _config(config: Mapping[str, Any]) -> ir.DictAttr:
+    """Texts as strings, NumPy integers as integers of their width."""
+
+    def attribute(value: Any) -> ir.Attribute:
+        if isinstance(value, str):
+            return ir.StringAttr.get(value)
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(value.dtype.itemsize * 8), int(value))
+
+    return ir.DictAttr.get({key: attribute(value) for key, value in config.items()})
+
+
+def _aliases(call: KernelCall) -> ir.ArrayAttr:
     """Results written in the memory of an operand."""
-    pairs = op.attrs["aliases"]
     texts = []
-    for slot, result in enumerate(op.attrs["results"]):
-        if result in pairs:
-            where = f"[{slot}]" if count > 1 else "[]"
-            operand = op.attrs["operands"].index(pairs[result])
-            texts.append(
-                f"#stablehlo.output_operand_alias<output_tuple_indices = {where}, "
-                f"operand_index = {operand}, operand_tuple_indices = []>"
-            )
+    for result, operand in sorted(call.aliases.items()):
+        where = f"[{result}]" if len(call.results) > 1 else "[]"
+        texts.append(
+            f"#stablehlo.output_operand_alias<output_tuple_indices = {where}, "
+            f"operand_index = {operand}, operand_tuple_indices = []>"
+        )
     return ir.ArrayAttr.get([ir.Attribute.parse(text) for text in texts])
 
 
-def _layouts(values: Sequence[Value]) -> ir.ArrayAttr:
+def _layouts(buffers: Sequence[Buffer]) -> ir.ArrayAttr:
     """Row-major, minor-most dimension first, as XLA writes layouts."""
-    return ir.ArrayAttr.get([_row_major(len(v.shape)) for v in values])
+    return ir.ArrayAttr.get([_row_major(len(b.type.shape)) for b in buffers])
 
 
 def _row_major(rank: int) -> ir.Attribute:

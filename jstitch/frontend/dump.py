@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jstitch.codegen.kernel_ir import Kernel
-from jstitch.codegen.kernel_source import KernelSource
 from jstitch.codegen.print_kernel import print_kernel
 from jstitch.errors import JstitchWarning, VerifyError
 from jstitch.ir.printer import print_graph
@@ -81,9 +80,9 @@ class Dump:
             found = "; ".join(problems)
             raise VerifyError("a kernel that keeps its bounds and its order", found, where=kernel.name)
 
-    def kernel(self, name: str, kernel: Kernel, source: KernelSource) -> None:
+    def kernel(self, name: str, kernel: Kernel, source: str) -> None:
         self.text(f"{name}.kernel.txt", lambda: print_kernel(kernel))
-        self.text(f"{name}.py", lambda: source.text)
+        self.text(f"{name}.py", lambda: source)
 
 
 def open_dump(options: CompileOptions, name: str) -> Dump:

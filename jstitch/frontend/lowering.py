@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from jstitch import _jax
+from jstitch.codegen.backend import Backend
 from jstitch.errors import JstitchWarning
 from jstitch.frontend.mlir import ir
 from jstitch.frontend.primitive import stitched_p
 from jstitch.frontend.rewrite import rewrite
+from jstitch.frontend.target import PLATFORMS, find_target
 from jstitch.options import CompileOptions
+from jstitch.passes.profile import using
 from jstitch.runtime.report import note, recording
 
 
@@ -28,17 +32,21 @@ def lower_plain(ctx: Any, *args: Any, jaxpr: Any, options: CompileOptions, name:
         return _plain(ctx, args, jaxpr, name)
 
 
-def lower_stitched(ctx: Any, *args: Any, jaxpr: Any, options: CompileOptions, name: str) -> Sequence[Any]:
+def lower_stitched(
+    ctx: Any, *args: Any, jaxpr: Any, options: CompileOptions, name: str, platform: str
+) -> Sequence[Any]:
     """The call as kernels where they pay, as XLA's operations where not. Never fails to lower.
 
     With `options.strict`, what the pipeline raises is raised.
     """
     with recording(name):
-        reason = _why_plain(ctx, args, options)
-        if reason is not None:
-            note(reason=reason)
+        reason = _why_plain(ctx, args)
+        target = find_target(platform, options) if reason is None else reason
+        if isinstance(target, str):
+            note(reason=target)
             return _plain(ctx, args, jaxpr, name)
-        return _Call(ctx, args, options, name).lower(jaxpr)
+        with using(target.profile):
+            return _Call(ctx, args, options, name, target.backend).lower(jaxpr)
 
 
 def _plain(ctx: Any, args: Sequence[Any], jaxpr: Any, name: str) -> Sequence[Any]:
@@ -47,9 +55,7 @@ def _plain(ctx: Any, args: Sequence[Any], jaxpr: Any, name: str) -> Sequence[Any
     return outs
 
 
-def _why_plain(ctx: Any, args: Sequence[Any], options: CompileOptions) -> str | None:
-    if options.target not in (None, "cpu"):
-        return f"the target option says {options.target}, this is cpu"
+def _why_plain(ctx: Any, args: Sequence[Any]) -> str | None:
     if not all(map(_jax.is_static_shape, (*ctx.avals_in, *ctx.avals_out))):
         return "symbolic shapes"
     if not all(isinstance(arg, ir.Value) for arg in args):
@@ -62,11 +68,14 @@ def _why_plain(ctx: Any, args: Sequence[Any], options: CompileOptions) -> str | 
 class _Call:
     """One stitched call at the end of one block."""
 
-    def __init__(self, ctx: Any, args: Sequence[Any], options: CompileOptions, name: str) -> None:
+    def __init__(
+        self, ctx: Any, args: Sequence[Any], options: CompileOptions, name: str, backend: Backend
+    ) -> None:
         self.ctx = ctx
         self.args = args
         self.options = options
         self.name = name
+        self.backend = backend
         self.block = ir.InsertionPoint.current.block
 
     def lower(self, jaxpr: Any) -> list[Any]:
@@ -110,7 +119,7 @@ class _Call:
     def _pipeline(self, old: list[Any], args: list[Any], results: list[Any]) -> list[Any] | None:
         module = self.ctx.module_context.module
         donated = donation_map(args)
-        new = rewrite(old, args, results, module, self.options, self.name, donated=donated)
+        new = rewrite(old, args, results, module, self.options, self.name, self.backend, donated=donated)
         return None if new is None else list(new)
 
 
@@ -150,4 +159,6 @@ def _erase(operations: Sequence[Any], keep: Sequence[Any] = ()) -> None:
 def register_lowering() -> None:
     """Tell JAX how the primitive lowers: our pipeline where we have a backend, XLA's operations elsewhere."""
     _jax.register_uncached_lowering(stitched_p, lower_plain, None)
-    _jax.register_uncached_lowering(stitched_p, lower_stitched, "cpu")
+    for platform in PLATFORMS:
+        rule = partial(lower_stitched, platform=platform)
+        _jax.register_uncached_lowering(stitched_p, rule, platform)

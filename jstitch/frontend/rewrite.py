@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jstitch.codegen.cpu.build import prepare
-from jstitch.codegen.cpu.emit import emit
+from jstitch.codegen.backend import Backend, CannotBuildError
 from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.dump import Dump, open_dump
 from jstitch.frontend.exporter import export_graph
@@ -36,6 +35,7 @@ def rewrite(
     module: Any,
     options: CompileOptions,
     name: str,
+    backend: Backend,
     *,
     donated: Mapping[int, int | None],
 ) -> list[Any] | None:
@@ -49,7 +49,7 @@ def rewrite(
         for k, out in donated.items()
         if out is not None and out < len(graph.outputs)
     }
-    stitched = stitch_graph(graph, options, name, dump, given)
+    stitched = stitch_graph(graph, options, name, dump, backend, given)
     kernels = sum(op.name == KERNEL for op in stitched.walk())
     if not kernels:
         note(reason="no pattern is expected to pay")
@@ -62,13 +62,18 @@ def rewrite(
 
 
 def stitch_graph(
-    graph: Graph, options: CompileOptions, name: str, dump: Dump, donated: Mapping[Value, Value]
+    graph: Graph,
+    options: CompileOptions,
+    name: str,
+    dump: Dump,
+    backend: Backend,
+    donated: Mapping[Value, Value],
 ) -> Graph:
     """Plan every frame and put a `jstitch.kernel` op in the place of every pattern.
 
     donated: graph inputs whose memory may be written -> the output that takes it.
     """
-    builder = _Builder(name, options, dump, donated)
+    builder = _Builder(name, options, dump, backend, donated)
 
     def change(frame: Graph) -> Graph:
         plan = plan_frame(frame, options)
@@ -82,9 +87,15 @@ class _Builder:
     """Kernels of one stitched call, numbered."""
 
     def __init__(
-        self, name: str, options: CompileOptions, dump: Dump, donated: Mapping[Value, Value]
+        self,
+        name: str,
+        options: CompileOptions,
+        dump: Dump,
+        backend: Backend,
+        donated: Mapping[Value, Value],
     ) -> None:
-        self.name, self.options, self.dump, self.donated = name, options, dump, donated
+        self.name, self.options, self.dump = name, options, dump
+        self.backend, self.donated = backend, donated
         self.count = 0
 
     def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:
@@ -96,17 +107,14 @@ class _Builder:
             )
             kernel = alias_donated(kernel, pattern, self.donated)
             self.dump.check(kernel)
-            emitted = emit(kernel)
-            self.dump.kernel(name, kernel, emitted.source)
-            config = prepare(emitted.source, self.options.cache_dir)
-        except CannotLowerError as error:
+            built = self.backend.build(kernel, self.options.cache_dir)
+            self.dump.kernel(name, kernel, built.text)
+        except (CannotLowerError, CannotBuildError) as error:
             note(details_refused=str(error))
             return None
         self.count += 1
         return {
             "name": name,
-            "config": config,
-            "operands": emitted.operands,
-            "results": emitted.results,
-            "aliases": kernel.aliases,
+            "kernel": kernel,
+            "calls": built.calls,
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -15,11 +16,15 @@ from numba.core.errors import TypingError
 from robustness_support import LENIENT, arguments, check, our_warnings, standardize
 
 import jstitch
-from jstitch.codegen.cpu import compile_kernel
+from jstitch.codegen.cpu import backend, compile_kernel
 from jstitch.frontend import rewrite
 from jstitch.passes.pipeline import PIPELINE
 
-STAGES = ("import_ops", "plan_frame", "contract_patterns", "lower_kernel", "emit", "prepare", "emit_kernel")
+STAGES = [
+    *((rewrite, name) for name in ("import_ops", "plan_frame", "contract_patterns", "lower_kernel")),
+    *((backend, name) for name in ("emit", "prepare")),
+    (rewrite, "emit_kernel"),
+]
 
 
 def _raise(*_: Any, **__: Any) -> Any:
@@ -40,9 +45,9 @@ def _falls_back(f: Callable[..., Any], *args: Any, options: jstitch.CompileOptio
     return record.reason
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_raises(monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
-    monkeypatch.setattr(rewrite, stage, _raise)
+@pytest.mark.parametrize(("module", "stage"), STAGES, ids=[name for _, name in STAGES])
+def test_a_stage_raises(monkeypatch: pytest.MonkeyPatch, module: ModuleType, stage: str) -> None:
+    monkeypatch.setattr(module, stage, _raise)
     assert _falls_back(standardize(), *arguments()) == "ZeroDivisionError: broken on purpose"
     with pytest.raises(ZeroDivisionError, match="on purpose"):
         jstitch.jit(standardize(), options=LENIENT.replace(strict=True))(*arguments())

@@ -1,0 +1,44 @@
+"""What a target's backend gives: from a Kernel to the calls that run it.
+
+CPU    one call of the typed-FFI handler
+CUDA   one native PTX launch for each phase; scratch goes from call to call
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from jstitch.codegen.kernel_ir import Buffer, Kernel
+
+
+class CannotBuildError(Exception):
+    """The backend has no form for a kernel; the message says why. The pattern stays XLA's."""
+
+
+@dataclass(frozen=True)
+class KernelCall:
+    """One custom call. config: its attributes. aliases: position in results -> in operands."""
+
+    target: str
+    config: Mapping[str, Any]
+    operands: tuple[Buffer, ...]
+    results: tuple[Buffer, ...]
+    aliases: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Built:
+    """A kernel ready to run. text: its generated source."""
+
+    text: str
+    calls: tuple[KernelCall, ...]
+
+
+class Backend(Protocol):
+    """One target."""
+
+    def build(self, kernel: Kernel, cache_dir: str | None) -> Built:
+        """Compile the kernel now, so that errors surface here. Raises CannotBuildError."""
+        ...

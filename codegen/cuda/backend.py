@@ -1,0 +1,31 @@
+"""The CUDA backend: Kernel -> text -> PTX -> one native launch for each phase, for one device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jstitch.codegen.backend import Built, CannotBuildError, KernelCall
+from jstitch.codegen.cuda.build import TARGET, prepare
+from jstitch.codegen.cuda.emit import emit
+from jstitch.codegen.cuda.homes import NoRoom
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.runtime.device_spec import DeviceSpec
+
+
+@dataclass(frozen=True)
+class CudaBackend:
+    """GPUs like `spec`."""
+
+    spec: DeviceSpec
+
+    def build(self, kernel: Kernel, cache_dir: str | None) -> Built:
+        try:
+            emitted = emit(kernel, self.spec.shared_optin)
+        except NoRoom as error:
+            raise CannotBuildError(str(error)) from None
+        configs = prepare(emitted.source, self.spec, cache_dir)
+        calls = (
+            KernelCall(TARGET, config, buffers.operands, buffers.results, buffers.aliases)
+            for config, buffers in zip(configs, emitted.launches, strict=True)
+        )
+        return Built(emitted.source.text, tuple(calls))

@@ -1,0 +1,111 @@
+"""One launch of a CudaSource -> PTX, by a Numba CUDA kernel. Importing this module imports numba.cuda.
+
+The kernel's body is one intrinsic that writes all of its LLVM IR: Numba's front end sees a single call, its
+back end (libNVVM, libdevice) compiles the rest. The same source, launch and toolchain give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+if not hasattr(np, "row_stack"):  # NumPy 2.5 removed it; numba-cuda 0.30 still names it at import
+    np.row_stack = np.vstack  # type: ignore[attr-defined,unused-ignore]
+
+from numba import cuda
+from numba.core import types
+from numba.cuda.cudadrv.error import CCSupportError, CudaSupportError
+from numba.cuda.extending import intrinsic
+
+from jstitch.codegen.cuda.builder import Builder
+from jstitch.codegen.cuda.lower_text import lower_function
+from jstitch.codegen.cuda.ptx_text import entry_name, finish, parse_version
+from jstitch.codegen.cuda.source import CudaSource, Launch
+from jstitch.errors import UnsupportedError
+
+_numba: Any = types
+POINTER = _numba.CPointer(types.uint8)
+# the first PTX version with each architecture
+_FIRST_VERSION = {
+    **{(7, 5): (6, 3), (8, 0): (7, 0), (8, 6): (7, 1), (8, 7): (7, 4), (8, 9): (7, 8), (9, 0): (7, 8)},
+    **{(10, 0): (8, 6), (12, 0): (8, 7), (10, 3): (8, 8), (12, 1): (8, 8)},
+}
+
+
+def compile_launch(source: CudaSource, launch: Launch, capability: tuple[int, int], ptx_version: str) -> str:
+    """PTX for GPUs of that compute capability and drivers that read that PTX version ("8.0").
+
+    Raises UnsupportedError for text outside the contract and for GPUs that the installed toolchain or the
+    PTX version does not know, KeyError for a launch of a function that the text does not define.
+    """
+    _check_version(capability, ptx_version)
+    problems: list[Exception] = []
+    kernel = _kernel(_body(source, launch, capability, problems), launch)
+    signature = types.void(*[POINTER] * len(launch.parameters))
+    options = {"device": False, "output": "ptx", "abi": "numba", "launch_bounds": launch.block}
+    try:
+        text, _ = cuda.compile(kernel, signature, cc=capability, **options)
+    except (CCSupportError, CudaSupportError) as error:
+        raise _unsupported(capability, error) from error
+    except Exception as error:
+        if not problems:
+            raise
+        raise problems[0] from error
+    return finish(text, entry_name(source.name, launch.function), launch.block, parse_version(ptx_version))
+
+
+def _check_version(capability: tuple[int, int], ptx_version: str) -> None:
+    first = _FIRST_VERSION.get(capability, (0, 0))
+    if parse_version(ptx_version) < first:
+        raise UnsupportedError(
+            f"a driver that reads PTX {first[0]}.{first[1]} for compute capability {_dotted(capability)}",
+            f"one that reads PTX {ptx_version}",
+            hint="install a newer NVIDIA driver",
+        )
+
+
+def _unsupported(capability: tuple[int, int], error: Exception) -> UnsupportedError:
+    return UnsupportedError(
+        "a CUDA toolchain for the GPU's compute capability",
+        f"{_dotted(capability)}: {error}",
+        hint="pip install 'jstitch[cuda]'; CUDA 13 supports GPUs from compute capability 7.5",
+    )
+
+
+def _dotted(pair: tuple[int, int]) -> str:
+    return f"{pair[0]}.{pair[1]}"
+
+
+def _body(source: CudaSource, launch: Launch, capability: tuple[int, int], problems: list[Exception]) -> Any:
+    """The intrinsic; what goes wrong inside is kept, because Numba wraps it."""
+
+    def write(context: Any, builder: Any, signature: Any, pointers: Sequence[Any]) -> Any:
+        own = Builder(builder.block, capability, launch.index_bits)
+        try:
+            lower_function(own, source.text, launch.function, pointers)
+        except Exception as error:
+            problems.append(error)
+            raise
+        builder.position_at_end(own.block)
+        return context.get_dummy_value()
+
+    arguments = ", ".join(["typing", *_arguments(launch)])
+    code = f"def body({arguments}):\n    return declare({', '.join(_arguments(launch))})\n"
+    return intrinsic(_define(code, "body", {"declare": lambda *kinds: (types.void(*kinds), write)}))
+
+
+def _kernel(body: Any, launch: Launch) -> Callable[..., None]:
+    arguments = ", ".join(_arguments(launch))
+    return _define(f"def kernel({arguments}):\n    body({arguments})\n", "kernel", {"body": body})
+
+
+def _arguments(launch: Launch) -> list[str]:
+    return [f"b{k}" for k in range(len(launch.parameters))]
+
+
+def _define(code: str, name: str, names: dict[str, Any]) -> Callable[..., Any]:
+    exec(compile(code, "<jstitch>", "exec"), names)
+    found: Callable[..., Any] = names[name]
+    return found

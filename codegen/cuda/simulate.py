@@ -1,0 +1,157 @@
+"""Run the text of a CUDA kernel on NumPy arrays, in lockstep, and check what a GPU would not tell.
+
+    counts = simulate(source, [[x, y]])      # one list of arrays for each launch; y is written in place
+
+Threads are lanes of arrays; a batch of CTAs runs at once. Errors (SimulationError, with line, CTA, thread,
+buffer and index): accesses out of bounds or misaligned, stores to read-only parameters, races in shared and
+global memory, barriers and shuffles under divergence, values that were never assigned, indices that overflow.
+Lockstep alone would hide a missing barrier; vector clocks (simulate_order.py) do not.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from jstitch.codegen.cuda.simulate_calls import Calls, smallest_shared_element
+from jstitch.codegen.cuda.simulate_cells import Cell
+from jstitch.codegen.cuda.simulate_functions import DTYPES
+from jstitch.codegen.cuda.simulate_global import GlobalMemory, total
+from jstitch.codegen.cuda.simulate_lanes import Array, Lanes
+from jstitch.codegen.cuda.simulate_order import Order
+from jstitch.codegen.cuda.simulate_scopes import escaping_names
+from jstitch.codegen.cuda.simulate_shared import Arena, stride
+from jstitch.codegen.cuda.simulate_state import State
+from jstitch.codegen.cuda.simulate_text import Walker
+from jstitch.codegen.cuda.simulate_threads import Threads
+from jstitch.codegen.cuda.source import CudaSource, Launch, Parameter
+
+LANES = 16384
+SHADOW_ELEMENTS = 1 << 24
+
+
+@dataclass(frozen=True)
+class LaunchCounts:
+    """What one launch did. Bytes and vector accesses are of global memory, once for each access of a thread.
+
+    distinct_read, distinct_written: elements, by parameter. barriers, team_barriers, warp_barriers: one for
+    each CTA, team or warp that waited. shared_bytes: the arena up to the last byte touched.
+    """
+
+    function: str
+    bytes_read: int
+    bytes_written: int
+    vector_accesses: int
+    distinct_read: Mapping[str, int]
+    distinct_written: Mapping[str, int]
+    barriers: int
+    team_barriers: int
+    warp_barriers: int
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """All launches of a source, in order."""
+
+    launches: tuple[LaunchCounts, ...]
+
+    @property
+    def bytes_read(self) -> int:
+        return sum(launch.bytes_read for launch in self.launches)
+
+    @property
+    def bytes_written(self) -> int:
+        return sum(launch.bytes_written for launch in self.launches)
+
+
+def simulate(
+    source: CudaSource, arguments: Mapping[int, Sequence[Array]] | Sequence[Sequence[Array]]
+) -> Counts:
+    """Run every launch in order; arguments[k]: the arrays of launch k's parameters, written in place.
+
+    Arrays are of rank 1, contiguous, of the parameter's dtype and size. Raises SimulationError, and
+    ValueError for arrays that are not the launch's.
+    """
+    return Counts(
+        tuple(simulate_launch(source, launch, arguments[k]) for k, launch in enumerate(source.launches))
+    )
+
+
+def simulate_launch(source: CudaSource, launch: Launch, arrays: Sequence[Array]) -> LaunchCounts:
+    """Run one launch on its parameters' arrays. Raises as `simulate` does."""
+    function = _functions(source.text)[launch.function]
+    _check_arrays(launch, arrays)
+    slots = _slots(launch, granule := smallest_shared_element(source.text))
+    order = Order(slots, warps := -(-launch.block // 32))
+    memories = [GlobalMemory(p, a, order) for p, a in zip(launch.parameters, arrays, strict=True)]
+    arena = Arena(launch.shared_bytes, slots, warps, granule, order)
+    threads = Threads(order)
+    lines, escaping = source.text.splitlines(), escaping_names(function)
+    names = [a.arg for a in function.args.args]
+    given = {name: Cell(memory) for name, memory in zip(names, memories, strict=True)}
+    with np.errstate(all="ignore"):
+        for first in range(0, launch.grid, slots):
+            order.start_batch()
+            lanes = Lanes.of(np.arange(first, min(first + slots, launch.grid)), launch.block)
+            state = State(launch.function, lines, lanes, dict(given), escaping)
+            Walker(state, Calls(state, arena, threads), launch.index_bits, launch.grid).run(function.body)
+    return _counts(launch, memories, threads, arena)
+
+
+def _slots(launch: Launch, granule: int) -> int:
+    """CTAs of a batch: enough lanes for NumPy to be fast, few enough for the arena's shadows."""
+    shadows = stride(launch.shared_bytes) // granule * -(-launch.block // 32)
+    return max(1, min(LANES // launch.block, launch.grid, SHADOW_ELEMENTS // max(shadows, 1)))
+
+
+@lru_cache(maxsize=64)
+def _functions(text: str) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+
+
+def _check_arrays(launch: Launch, arrays: Sequence[Array]) -> None:
+    if len(arrays) != len(launch.parameters):
+        raise ValueError(
+            f"{launch.function} has {len(launch.parameters)} parameters, found {len(arrays)} arrays"
+        )
+    for parameter, array in zip(launch.parameters, arrays, strict=True):
+        _check_array(parameter, array)
+    for k, one in enumerate(launch.parameters):
+        for j in range(k):
+            both = arrays[k], arrays[j]
+            if "read" != one.mode or launch.parameters[j].mode != "read":
+                if both[0].size and both[1].size and np.may_share_memory(*both):
+                    raise ValueError(
+                        f"{one.name} and {launch.parameters[j].name} share memory that is written"
+                    )
+
+
+def _check_array(parameter: Parameter, array: Array) -> None:
+    dtype = DTYPES[parameter.dtype].numpy
+    if array.dtype != dtype or array.shape != (parameter.elements,) or not array.flags.c_contiguous:
+        raise ValueError(
+            f"{parameter.name} is {dtype}[{parameter.elements}], contiguous; found {array.dtype}{array.shape}"
+        )
+    if parameter.mode != "read" and not array.flags.writeable:
+        raise ValueError(f"{parameter.name} is written, and its array is read-only")
+
+
+def _counts(launch: Launch, memories: Sequence[GlobalMemory], threads: Threads, arena: Arena) -> LaunchCounts:
+    sums = total(memories)
+    return LaunchCounts(
+        launch.function,
+        sums["bytes_read"],
+        sums["bytes_written"],
+        sums["vectors"],
+        {m.name: m.distinct_read for m in memories},
+        {m.name: m.distinct_written for m in memories},
+        threads.barriers,
+        threads.team_barriers,
+        threads.warp_barriers,
+        arena.used,
+    )

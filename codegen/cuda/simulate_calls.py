@@ -1,0 +1,142 @@
+"""Calls of kernel text that touch memory or other threads, each with its arguments evaluated.
+
+read_f32x4(b0, i)   ->   Registers of 4 float32 arrays
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from jstitch.codegen.cuda.simulate_cells import Cell, Registers
+from jstitch.codegen.cuda.simulate_functions import DTYPES
+from jstitch.codegen.cuda.simulate_global import GlobalMemory
+from jstitch.codegen.cuda.simulate_index import Index, wrap
+from jstitch.codegen.cuda.simulate_lanes import Array
+from jstitch.codegen.cuda.simulate_shared import Arena
+from jstitch.codegen.cuda.simulate_state import State
+from jstitch.codegen.cuda.simulate_threads import Threads
+
+VECTOR_BYTES = 16
+_NAME = re.compile(rf"(read|load|store|shared_load|shared_store)_({'|'.join(DTYPES)})(?:x(2|4|8|16))?")
+_SHARED = re.compile(rf"\bshared_(?:load|store)_({'|'.join(DTYPES)})(?:x\d+)?\(")
+Handler = Callable[..., Any]
+
+
+def smallest_shared_element(text: str) -> int:
+    """Bytes of the narrowest element that the text keeps in the arena."""
+    return min((DTYPES[name].itemsize for name in _SHARED.findall(text)), default=VECTOR_BYTES)
+
+
+class Calls:
+    """The handlers of one batch, found by name; they take evaluated arguments."""
+
+    def __init__(self, state: State, arena: Arena, threads: Threads) -> None:
+        self.state, self.arena, self.threads = state, arena, threads
+        self._named: Mapping[str, Handler] = {
+            "barrier": self._barrier,
+            "barrier_warp": lambda: threads.warp(state),
+            "barrier_team": self._barrier_team,
+            "shuffle_xor": self._shuffle_xor,
+            "shuffle": self._shuffle,
+        }
+        self._memory: dict[str, Handler] = {}
+
+    def find(self, name: str) -> Handler | None:
+        return self._named.get(name) or self._memory.get(name) or self._memory_call(name)
+
+    def _memory_call(self, name: str) -> Handler | None:
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return None
+        kind, dtype, width = match[1], DTYPES[match[2]], int(match[3] or 1)
+        if width > 1 and width * dtype.itemsize > VECTOR_BYTES:
+            return None
+        table: Mapping[str, Handler] = {
+            "read": partial(self._load, cached=True),
+            "load": partial(self._load, cached=False),
+            "store": self._store,
+            "shared_load": self._shared_load,
+            "shared_store": self._shared_store,
+        }
+        self._memory[name] = partial(table[kind], match[2], width)
+        return self._memory[name]
+
+    # -- memory ---------------------------------------------------------------------------------------
+
+    def _load(self, dtype: str, width: int, memory: Any, index: Any, *, cached: bool) -> Any:
+        self._same(memory, dtype)
+        return self._result(dtype, memory.load(self.state, self.s64(index), width, cached))
+
+    def _store(self, dtype: str, width: int, memory: Any, index: Any, value: Any, first: Any = 0) -> None:
+        self._same(memory, dtype)
+        memory.store(self.state, self.s64(index), self._values(value, first, width))
+
+    def _shared_load(self, dtype: str, width: int, tile: Any, index: Any) -> Any:
+        found = self.arena.load(self.state, self.s64(tile), self.s64(index), DTYPES[dtype], width)
+        return self._result(dtype, found)
+
+    def _shared_store(
+        self, dtype: str, width: int, tile: Any, index: Any, value: Any, first: Any = 0
+    ) -> None:
+        values = self._values(value, first, width)
+        self.arena.store(self.state, self.s64(tile), self.s64(index), DTYPES[dtype], values)
+
+    def _same(self, memory: Any, dtype: str) -> None:
+        if not isinstance(memory, GlobalMemory):
+            self.state.fail("a parameter of the launch", type(memory).__name__)
+        if memory.parameter.dtype != dtype:
+            self.state.fail(f"accesses of {memory.parameter.dtype}", f"one of {dtype}", 0, memory.name)
+
+    def s64(self, value: Any) -> Index:
+        """Of index type, or s64."""
+        if isinstance(value, int | Index):
+            return wrap(value)
+        if getattr(value, "dtype", None) != np.int64:
+            self.state.fail("an index", str(getattr(value, "dtype", value)))
+        active = self.state.compress(value)
+        return Index(np.asarray(value), int(active.min()), int(active.max()), 1)
+
+    def _values(self, value: Any, first: Any, width: int) -> list[Array]:
+        if width == 1:
+            return [value]
+        if not isinstance(value, Registers) or not isinstance(first, int):
+            self.state.fail("a register array and a constant position", "something else")
+        if not 0 <= first <= len(value.cells) - width:
+            self.state.fail(f"{width} registers from {first}", f"an array of {len(value.cells)}", 0)
+        return [self.state.checked(value.cells[k], f"register {k}") for k in range(first, first + width)]
+
+    def _result(self, dtype: str, columns: list[Array]) -> Any:
+        if len(columns) == 1:
+            return columns[0]
+        mask = self.state.active.mask
+        return Registers(DTYPES[dtype].compute.numpy, [Cell(column, mask) for column in columns])
+
+    # -- threads --------------------------------------------------------------------------------------
+
+    def _barrier(self) -> None:
+        self.threads.barrier(self.state)
+
+    def _barrier_team(self, number: Any, threads: Any) -> None:
+        if not isinstance(threads, int):
+            self.state.fail("a constant number of threads", "another")
+        self.threads.team(self.state, self.s64(number), threads)
+
+    def _shuffle_xor(self, value: Any, mask: Any) -> Any:
+        if mask not in (1, 2, 4, 8, 16):
+            self.state.fail("a constant 1, 2, 4, 8 or 16 in shuffle_xor", str(mask))
+        return self._exchange(value, self.state.lanes.thread % 32 ^ mask, "shuffle_xor()")
+
+    def _shuffle(self, value: Any, lane: Any) -> Any:
+        source = np.broadcast_to(self.s64(lane).raw, len(self.state.lanes))
+        return self._exchange(value, np.asarray(source), "shuffle()")
+
+    def _exchange(self, value: Any, source: Array, what: str) -> Any:
+        if isinstance(value, int | Index):
+            x = wrap(value)
+            return Index(self.threads.shuffle(self.state, x.raw, source, what), x.low, x.high, x.multiple)
+        return self.threads.shuffle(self.state, value, source, what)

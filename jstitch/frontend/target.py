@@ -1,0 +1,71 @@
+"""Which backend lowers a program, and with which profile.
+
+platform cpu                              this machine's cores
+platform cuda, target=None                the GPU that is here
+platform cuda, target="h200"              that GPU, whether or not one is here
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+
+from jstitch.codegen.backend import Backend
+from jstitch.codegen.cpu.backend import CpuBackend
+from jstitch.codegen.cuda.backend import CudaBackend
+from jstitch.options import CompileOptions
+from jstitch.passes import profile
+from jstitch.passes.profile import Profile
+from jstitch.runtime.device_spec import DeviceSpec, find_spec, spec_of_device
+
+PLATFORMS = ("cpu", "cuda")
+ROWS_PER_PARTIAL = 16  # at least, so that partial results are a small share of the traffic
+
+
+@dataclass(frozen=True)
+class Target:
+    """A backend and what it wants of a lowering."""
+
+    backend: Backend
+    profile: Profile
+
+
+def find_target(platform: str, options: CompileOptions) -> Target | str:
+    """The target of a lowering for `platform`, or why there is none."""
+    if platform == "cpu":
+        if options.target not in (None, "cpu"):
+            return f"the target option says {options.target}, this is cpu"
+        return Target(CpuBackend(), profile.CPU)
+    if options.target == "cpu":
+        return "the target option says cpu, this is cuda"
+    spec = find_spec(options.target) if options.target else _spec_of_this_machine()
+    if spec is None:
+        return "lowered for cuda where no GPU is: the target option must name one, such as target='h200'"
+    return Target(CudaBackend(spec), cuda_profile(spec))
+
+
+def _spec_of_this_machine() -> DeviceSpec | None:
+    """Of its first GPU, None where there is none."""
+    try:
+        device = jax.devices("cuda")[0]
+    except RuntimeError:
+        return None
+    major, minor = device.compute_capability.split(".")
+    return spec_of_device(device.device_kind, (int(major), int(minor)))
+
+
+def cuda_profile(spec: DeviceSpec) -> Profile:
+    """Partial results of two CTAs per multiprocessor; a row at a time; tiles in shared memory."""
+    return Profile(
+        arena_bytes=spec.shared_optin,
+        row_step=1,
+        program_work=1 << 12,
+        max_programs=2 * spec.sms,
+        partial_rows=ROWS_PER_PARTIAL,
+        kept_first=True,
+        blocks=False,
+        seams=False,
+        combine_whole=1 << 62,
+        max_buffers=480,
+    )

@@ -74,6 +74,12 @@ def literal(value: object, dtype: DType) -> str:
     return f"{_LITERALS[compute]}({text})"
 
 
+def _first(lo: int, step: int, e: Index) -> int:
+    """lo less as many steps as make it no more than e can be, which the vocabulary's remainder wants."""
+    steps = -(-(lo - bounds(e)[0]) // step)
+    return lo - steps * step if 0 < steps < 1 << 31 else lo
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a materialised value lives. `rows`: ARENA tiles hold `slab` elements for each row of a step."""
@@ -268,7 +274,7 @@ class NestBuilder:
             e, depth = print_index(of), self._depth(of)
             parts = [f"({e}) >= {k.lo}", f"({e}) < {k.hi}"]
             if k.step > 1:
-                parts.append(f"remainder_pos(({e}) - {k.lo}, {k.step}) == 0")
+                parts.append(f"remainder_pos(({e}) - ({_first(k.lo, k.step, of)}), {k.step}) == 0")
             tests += [self.let(part, (), depth) for part in parts]
         if not tests:
             return None

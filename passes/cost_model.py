@@ -1,8 +1,9 @@
 """What a pattern costs as one kernel, and as XLA's own kernels: bytes, work, launches.
 
 Both are counted the same way, on the same machine model, so that only their difference matters: ours reads
-each input once per lane and writes outputs and spills; XLA:CPU fuses elementwise ops into the kernel of
-each value it must materialise (outputs, both sides of every reduction, dear values with several users).
+each input once per lane and writes outputs and spills; XLA fuses elementwise ops into the kernel of each
+value it must materialise: outputs, results of reductions, dear values with several users; on the CPU also
+what a reduction reads.
 """
 
 from __future__ import annotations
@@ -13,16 +14,12 @@ from dataclasses import dataclass
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Var, var
 from jstitch.ir.ops import OpClass, lookup
+from jstitch.passes.factor_sums import factor_sums
 from jstitch.passes.form_groups import PARTIAL, Grouping, form_groups
 from jstitch.passes.plan import FusionPattern, is_free
+from jstitch.passes.profile import current
 from jstitch.passes.remember import per_object
 from jstitch.passes.row_access import data_operands, is_reduction
-
-LANE_CYCLE = 2e-11  # seconds of a light op on one element of a vector
-SERIAL_WORK = 1 << 18  # cycles; below this nobody's kernel runs on several cores
-XLA_SERIAL_WORK = 1 << 20  # cycles; below this XLA:CPU runs a loop on one core
-SEAM_CYCLES = 10.0
-CORES = 2.0  # a conservative number: what parallel programs gain at least
 
 
 @dataclass(frozen=True)
@@ -45,28 +42,23 @@ class CostEstimate:
     @property
     def seconds(self) -> float:
         """Launches, then the slower of memory and arithmetic."""
-        memory, arithmetic = self.nbytes / bandwidth(self.nbytes), self.cycles * LANE_CYCLE
-        return self.launches * 4e-7 + max(memory, arithmetic) + 0.3 * min(memory, arithmetic)
-
-
-def bandwidth(nbytes: float) -> float:
-    """Bytes per second of a working set of this size: L2, L3, DRAM."""
-    if nbytes < 1 << 20:
-        return 120e9
-    return 70e9 if nbytes < 1 << 24 else 25e9
+        machine = current().machine
+        memory = self.nbytes / machine.bandwidth(self.nbytes)
+        arithmetic = self.cycles * machine.lane_cycle
+        return self.launches * machine.launch + max(memory, arithmetic) + 0.3 * min(memory, arithmetic)
 
 
 @per_object
 def kernel_cost(pattern: FusionPattern) -> CostEstimate:
     """The pattern as one stitched kernel."""
-    grouping = form_groups(pattern.ops, pattern.outputs)
+    grouping = form_groups(factor_sums(pattern.ops, pattern.outputs), pattern.outputs)
     lanes: dict[tuple[int, int], list[Op]] = {}
     for op in grouping.ops:
         if not is_free(op):
             lanes.setdefault((grouping.level_of[op], id(grouping.group_of[op])), []).append(op)
     producers = {v: op for op in grouping.ops for v in op.results}
     phases = len({level for level, _ in lanes})
-    total = CostEstimate(launches=2.0 + phases)
+    total = CostEstimate(launches=current().machine.call + phases)
     for (level, _), ops in lanes.items():
         total += _lane_cost(grouping, ops, level, producers, pattern)
     return total
@@ -99,7 +91,9 @@ def _lane_cost(
             todo += op.operands
     group = grouping.group_of[ops[0]]
     cycles += sum(map(work, ops))
-    serial = 1.0 if group.programs >= CORES or cycles < SERIAL_WORK else CORES
+    machine = current().machine
+    parallel = group.programs >= machine.cores or cycles < machine.serial_work
+    serial = 1.0 if parallel else machine.cores
     nbytes = sum(v.tensor.nbytes for v in (*reads, *written))
     return CostEstimate(0.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
 
@@ -133,7 +127,9 @@ def _materialised(pattern: FusionPattern, producers: Mapping[Value, Op]) -> dict
     for op in pattern.ops:
         if is_reduction(op):
             operands = data_operands(op)
-            found.update(dict.fromkeys(v for v in operands if v in producers and not is_free(producers[v])))
+            if not current().machine.reads_fuse:
+                made = (v for v in operands if v in producers and not is_free(producers[v]))
+                found.update(dict.fromkeys(made))
             found[op.results[0]] = None
         elif lookup(op.name).op_class is OpClass.EXPENSIVE and users.get(op.results[0], 0) > 1:
             found[op.results[0]] = None
@@ -159,14 +155,23 @@ def _fusion_cost(
             cycles += xla_work(maker)
             todo += maker.operands
     nbytes = root.tensor.nbytes + sum(v.tensor.nbytes for v in reads)
-    serial = CORES if SERIAL_WORK <= cycles < XLA_SERIAL_WORK else 1.0
+    machine = current().machine
+    serial = machine.cores if machine.serial_work <= cycles < machine.xla_serial_work else 1.0
     return CostEstimate(1.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
 
 
 def xla_work(op: Op) -> float:
     """Cycles of the op in XLA:CPU's loops, which measure slower than ours on some."""
     narrow = any(v.tensor.dtype.is_float and v.tensor.dtype.itemsize < 4 for v in op.operands)
-    return work(op) * (6.0 if narrow else 1.3) + _seam_work(op)
+    machine = current().machine
+    return (
+        work(op) * (machine.xla_narrow if narrow else machine.xla_cycles) + _seam_work(op) + _window_work(op)
+    )
+
+
+def _window_work(op: Op) -> float:
+    """The op ends a reduction over windows that was written out; XLA would run it as it stood."""
+    return current().machine.window_cycles * float(op.attrs.get("window", 0) * op.results[0].tensor.size)
 
 
 def _seam_work(op: Op) -> float:
@@ -175,4 +180,4 @@ def _seam_work(op: Op) -> float:
     if definition.cases is None:
         return 0.0
     cases = definition.cases(op, tuple(var(Var(f"i{d}", n)) for d, n in enumerate(op.result.shape)))
-    return SEAM_CYCLES * op.result.tensor.size if len(cases) > 1 else 0.0
+    return current().machine.seam_cycles * op.result.tensor.size if len(cases) > 1 else 0.0

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from jstitch.passes.machine import Machine
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Profile:
     kept_first: loops over dimensions that a reduction keeps stand outside those that it reduces, so that
     accumulators are scalars. blocks: long sums in blocks. seams: loops cut where a concatenate changes sides.
     combine_whole: elements up to which combining partial results is one row of one program. max_buffers:
-    inputs and outputs of one kernel.
+    inputs and outputs of one kernel. machine: what the cost model reckons with.
     """
 
     arena_bytes: int = 1 << 19
@@ -34,6 +36,7 @@ class Profile:
     seams: bool = True
     combine_whole: int = 1 << 15
     max_buffers: int = 2000
+    machine: Machine = field(default_factory=Machine)
 
 
 CPU = Profile()

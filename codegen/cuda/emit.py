@@ -191,4 +191,4 @@ def _tree(branches: Sequence[tuple[int, list[str]]], number: str = "block()") ->
 
 def _rename(line: str, part: int) -> str:
     """Names of their own for each part: one name has one type in a function."""
-    return re.sub(r"\b(v|acc|h|x|w|total|b)(\d+)(?=_|\b)", rf"\1{part}_\2", line) if part else line
+    return re.sub(r"\b(v|acc|h|x|w|total|b)(\d+)(?=_|\b)", rf"\g<1>{part}_\g<2>", line) if part else line

@@ -132,7 +132,7 @@ class NestText:
                 *guarded(f"e < {d.size}", body),
             ]
         first, end = f"t * {width}" if width > 1 else "t", str(d.size)
-        if self.homes.lane.flat:
+        if self.homes.lane.flat and self.homes.carries:
             first, end = f"lo + {first}", "hi"
         return [f"for e in range({first}, {end}, {team.threads * width}):", *indent(body)]
 
@@ -193,7 +193,7 @@ class NestText:
             before += self._vector_load(i, offset, home, n)
             inside += [f"{i.name} = {i.name}_v[j]", *self._hold(i, offset)]
         else:
-            name = f"w{len(after)}"
+            name = self.homes.name("w")
             before.append(f"{name} = registers_{suffix(i.buffer.type.dtype.compute)}({self.width})")
             inside.append(f"{name}[j] = {i.value}")
             after += self._vector_store(i, offset, home, n, name)

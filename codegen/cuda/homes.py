@@ -27,6 +27,7 @@ from jstitch.codegen.cuda.deal import (
     vector_of,
 )
 from jstitch.codegen.cuda.exchange import Team
+from jstitch.codegen.cuda.share_arena import Life, find_offset
 from jstitch.codegen.kernel_ir import PROGRAM, ROW, Buffer, Lane, Let, Load, Space, Store
 from jstitch.ir.index import Index, Var, add, mul, var
 from jstitch.ir.types import DType
@@ -35,6 +36,7 @@ MOST_THREADS = 1024
 REGISTERS_PER_CTA = 65536
 WORDS = 64  # 32-bit registers of a thread that hold parts of a row, at most
 UNROLLED = 32  # rounds up to which a loop over registers is written out
+LATE = 1 << 30
 ITEMS = 16  # elements of a row for each thread
 
 
@@ -94,12 +96,13 @@ class Homes:
     kept: dict[Kept, Home] = field(default_factory=dict)  # filled: those that were loaded already
     filled: set[Kept] = field(default_factory=set)
     unrolled: set[int] = field(default_factory=set)
-    arena: int = 0
+    placed: list[tuple[int, Life]] = field(default_factory=list)
     named: int = 0
 
-    def name(self) -> str:
+    def name(self, letter: str = "h") -> str:
+        """A name for the text that nothing else has."""
         self.named += 1
-        return f"h{self.named}"
+        return f"{letter}{self.named}"
 
     @property
     def nests(self) -> list[Dealt]:
@@ -113,6 +116,11 @@ class Homes:
         if buffer in self.tiles:
             return self.tiles[buffer]
         return self.kept.get((buffer, offset))
+
+    @property
+    def arena(self) -> int:
+        """Bytes of one team's share."""
+        return max((offset + life.nbytes for offset, life in self.placed), default=0)
 
     @property
     def meets(self) -> bool:
@@ -229,7 +237,8 @@ def _place(homes: Homes, wanted: _Wanted, arena_bytes: int) -> None:
     block = homes.team.block
     room = min(WORDS, (REGISTERS_PER_CTA // block - 32) * 3 // 4)
     for buffer in wanted.shared:
-        homes.tiles[buffer] = _arena(homes, buffer.type.size, buffer.type.dtype, own=False)
+        size = homes.carries[buffer].size if buffer in homes.carries else buffer.type.size
+        homes.tiles[buffer] = _arena(homes, buffer, None, size, own=False)
     for d in homes.nests:
         for i in d.instructions:
             if not isinstance(i, Let) and (i.buffer.space is Space.ARENA or i.buffer in homes.carries):
@@ -249,31 +258,59 @@ def _choose(homes: Homes, buffer: Buffer, size: int, room: int) -> int:
         homes.tiles[buffer] = InRegisters(homes.name())
         homes.unrolled.add(size)
         return room - words
-    homes.tiles[buffer] = _arena(homes, size, buffer.type.dtype, own=True)
+    homes.tiles[buffer] = _arena(homes, buffer, None, size, own=True)
     return room
 
 
 def _keep(homes: Homes, key: Kept, size: int, room: int, arena_bytes: int) -> int:
-    buffer, _ = key
+    buffer, offset = key
     words = _words(homes, size, buffer.type.dtype.compute)
     name = f"x{len(homes.kept)}"
     if words <= room and homes.rounds(size) <= UNROLLED:
         homes.kept[key] = InRegisters(name)
         homes.unrolled.add(size)
         return room - words
-    before = homes.arena
-    home = _arena(homes, size, buffer.type.dtype, own=True)
+    home = _arena(homes, buffer, offset, size, own=True)
     if homes.arena * homes.team.teams <= arena_bytes:
         homes.kept[key] = home
     else:
-        homes.arena = before
+        homes.placed.pop()
     return room
 
 
-def _arena(homes: Homes, size: int, dtype: DType, own: bool) -> InArena:
-    home = InArena(homes.arena, own)
-    homes.arena += -(-size * dtype.itemsize // 16) * 16
-    return home
+def _arena(homes: Homes, buffer: Buffer, offset: Index | None, size: int, own: bool) -> InArena:
+    life = _life(homes, buffer, offset, size, own)
+    at = find_offset(life, homes.placed)
+    homes.placed.append((at, life))
+    return InArena(at, own)
+
+
+def _life(homes: Homes, buffer: Buffer, offset: Index | None, size: int, own: bool) -> Life:
+    """offset: of a repeated load; None for all accesses of a tile."""
+    found: list[tuple[int, int, int, bool]] = []
+    number = 0
+    for stage, nests in enumerate(homes.stages):
+        for d in nests:
+            for place, i in enumerate(d.instructions):
+                if not isinstance(i, Let) and i.buffer is buffer and offset in (None, d.offset(i.offset)):
+                    found.append((number, stage, place, isinstance(i, Store)))
+            number += 1
+    if buffer in homes.carries:
+        found = [(0, 0, 0, True), (number, len(homes.stages), 0, False)]
+    first, last = found[0], found[-1]
+    stored = [p for n, _, p, store in found if n == first[0] and store]
+    ends = max(p for n, _, p, _ in found if n == last[0])
+    written = any(store for n, _, _, store in found if n == last[0])
+    return Life(
+        first[0],
+        last[0],
+        (first[1], last[1]),
+        own,
+        buffer.type.dtype.itemsize,
+        size,
+        LATE if written else ends,
+        min(stored, default=-1),
+    )
 
 
 def _check_room(homes: Homes, arena_bytes: int) -> None:

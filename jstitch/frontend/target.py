@@ -7,6 +7,7 @@ platform cuda, target="h200"              that GPU, whether or not one is here
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import jax
@@ -16,10 +17,13 @@ from jstitch.codegen.cpu.backend import CpuBackend
 from jstitch.codegen.cuda.backend import CudaBackend
 from jstitch.options import CompileOptions
 from jstitch.passes import profile
+from jstitch.passes.machine import Machine
 from jstitch.passes.profile import Profile
 from jstitch.runtime.device_spec import DeviceSpec, find_spec, spec_of_device
 
 PLATFORMS = ("cpu", "cuda")
+COPY = 0.85  # of the bandwidth on paper that a copy reaches
+ISSUE = 0.3  # of the arithmetic on paper that scalar code reaches
 ROWS_PER_PARTIAL = 16  # at least, so that partial results are a small share of the traffic
 
 
@@ -68,4 +72,18 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         seams=False,
         combine_whole=1 << 62,
         max_buffers=480,
+        machine=Machine(
+            launch=spec.launch_seconds,
+            call=0.0,
+            lane_cycle=1 / (spec.sms * spec.fpus_per_sm * spec.clock * ISSUE),
+            bandwidths=((math.inf, spec.bandwidth * COPY),),
+            serial_work=math.inf,
+            xla_serial_work=math.inf,
+            cores=1.0,
+            xla_cycles=1.0,
+            xla_narrow=1.0,
+            seam_cycles=0.0,
+            window_cycles=1.0,
+            reads_fuse=True,
+        ),
     )

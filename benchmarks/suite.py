@@ -80,7 +80,8 @@ def run_command(
     table.show(console, result["rows"], result["copy_bytes_per_second"])
     if json_path:
         json_path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    raise SystemExit(verdict(console, result["rows"], fail_below))
+    compares = settings.side is Side.JSTITCH
+    raise SystemExit(verdict(console, result["rows"], fail_below, compares))
 
 
 def _measure(console: Console, jobs: Sequence[Job], settings: Settings) -> Row:
@@ -124,15 +125,30 @@ def _mean(rows: Sequence[Row], way: str, **where: str) -> dict[str, float | None
     return {malloc: None if math.isnan(mean) else mean for malloc, mean in means.items()}
 
 
-def verdict(console: Console, rows: Sequence[Row], fail_below: float) -> int:
-    """Exit status: 1 after a failed workload, or a ratio, timed either way, under `fail_below`."""
+def verdict(console: Console, rows: Sequence[Row], fail_below: float, compares: bool = True) -> int:
+    """Exit status: 1 after a failed workload, or a ratio, timed either way, under `fail_below`.
+
+    Also when nothing at all was stitched, unless jax.jit was compared with itself (not `compares`).
+    """
     slow = [
         (row, way) for row in rows for way in WAYS if way in row and row[way]["ratio"] < fail_below
     ]  # fmt: skip
     for row, way in slow:
         what = f"{row['workload']} {row['size']}, {row['malloc']} malloc, {way}"
         console.print(f"[red]{what}: {row[way]['ratio']:.2f} < {fail_below}[/]")
-    return int(bool(slow) or any("error" in row for row in rows))
+    nothing = compares and _nothing_stitched(rows)
+    if nothing:
+        console.print(
+            f"[red]no kernel was stitched in any of {len(rows)} measurements: both sides are XLA's own[/]\n"
+            "  next: set JSTITCH_STRICT=1 for a traceback, JSTITCH_DUMP_DIR=<folder> for the reasons"
+        )
+    return int(bool(slow) or nothing or any("error" in row for row in rows))
+
+
+def _nothing_stitched(rows: Sequence[Row]) -> bool:
+    """Whether jstitch.jit was measured and left every workload to XLA."""
+    counts = [row["stitched_kernels"] for row in rows if "stitched_kernels" in row]
+    return bool(counts) and not any(counts)
 
 
 def _list(console: Console, families: dict[str, tuple[Any, ...]]) -> None:

@@ -7,7 +7,7 @@ CUDA   one native PTX launch for each phase; scratch goes from call to call
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jstitch.codegen.kernel_ir import Buffer, Kernel
@@ -30,10 +30,14 @@ class KernelCall:
 
 @dataclass(frozen=True)
 class Built:
-    """A kernel ready to run. text: its generated source."""
+    """A kernel ready to run. text: its generated source.
+
+    traffic: entry in a profiler's timeline -> bytes read and written, where the backend counts them.
+    """
 
     text: str
     calls: tuple[KernelCall, ...]
+    traffic: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 class Backend(Protocol):

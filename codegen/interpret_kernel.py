@@ -73,6 +73,7 @@ def interpret_kernel(
     """
     memory = {b: _Memory(b, np.asarray(a)) for b, a in zip(kernel.args, args, strict=True)}
     memory |= {b: _Memory(b) for b in (*kernel.results, *kernel.scratch)}
+    memory |= {kernel.results[n]: _Memory(kernel.results[n], args[kernel.aliases[n]]) for n in kernel.updates}
     with np.errstate(all="ignore"):
         for phase in kernel.phases:
             programs = [(lane, p) for lane in phase.lanes for p in range(lane.programs)]

@@ -100,12 +100,14 @@ class Accumulator:
 class Combine:
     """How values of accumulators that were made apart become one: names = results, after lets.
 
-    The texts speak of the accumulators' names and of the same names with OTHER appended.
+    The texts speak of the accumulators' names and of the same names with OTHER appended. buffers: the partial
+    results of a program, one for each name, when it is these that the values go on from and end up in.
     """
 
     names: tuple[str, ...]
     lets: tuple[Let, ...]
     results: tuple[str, ...]
+    buffers: tuple[Buffer, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,10 @@ class Phase:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """One custom call. `aliases`: result number -> argument number written in place."""
+    """One custom call. `aliases`: result number -> argument number written in place.
+
+    updates: numbers of results of which the kernel writes a part, and leaves the rest as the argument has it.
+    """
 
     name: str
     args: tuple[Buffer, ...]
@@ -173,6 +178,7 @@ class Kernel:
     scratch_bytes: int
     arena_bytes: int
     aliases: Mapping[int, int] = field(default_factory=dict)
+    updates: frozenset[int] = frozenset()
 
     def instructions(self) -> Iterator[tuple[int, int, int, Instr]]:
         """Every instruction with its (phase, lane, stage) position."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jstitch.ir.graph import Value
+from jstitch.ir.ops import lookup
 from jstitch.ir.ops import numerics as n
 from jstitch.ir.ops.build import elementwise
 from jstitch.ir.ops.evaluate import run_op
@@ -50,6 +51,13 @@ def _function(name: str) -> Function:
         return run_op(elementwise(name, *operands, dtype=dtype), arrays)[0][()]
 
     return call
+
+
+def cycles(name: str) -> float:
+    """Cycles per element of a function, relative to an add."""
+    if name in _CHLO:
+        return lookup(f"chlo.{name}").cpi
+    return lookup(f"stablehlo.{_OPS[name]}").cpi if name in _OPS else 1.0
 
 
 def _convert(dtype: DType) -> Function:

@@ -7,7 +7,8 @@ a closed jaxpr are one class; `ClosedJaxpr` here means "a jaxpr with its constan
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar, cast
 
 from jax._src import config as _config
 from jax._src import core as _core
@@ -203,3 +204,25 @@ def eager_primitive(primitive: Any, *args: Any, **params: Any) -> Any:
 def disabled_jit() -> bool:
     """Whether `jax.disable_jit()` is active. Why private: the context's value has no public reader."""
     return bool(_config.disable_jit.value)
+
+
+def jit_settings(jitted: Any) -> dict[str, Any]:
+    """What a `jax.jit` object was told about static and donated arguments, as `jax.jit`'s own parameters.
+
+    Why private: the object does not say.
+    """
+    info = jitted._jit_info
+    names = (
+        "static_argnums",
+        "static_argnames",
+        "donate_argnums",
+        "donate_argnames",
+        "keep_unused",
+        "inline",
+    )
+    return {name: getattr(info, name) for name in names}
+
+
+def no_compilation_cache() -> AbstractContextManager[Any]:
+    """Compile, do not look up. Why private: the public setting changes every thread."""
+    return cast("AbstractContextManager[Any]", _config.enable_compilation_cache(False))

@@ -91,7 +91,7 @@ class CompileOptions:
         _report_unknown([field.name.upper() for field in dataclasses.fields(self)])
         self._normalize()
         if self.target not in (None, "cpu"):
-            find_spec(self.target)
+            _check_gpu(self.target)
         _check("planner", self.planner, PLANNERS)
         _check("gate", self.gate, GATES)
         for scheme in self.schemes:
@@ -129,6 +129,13 @@ def _report_unknown(known: Sequence[str]) -> None:
                 JstitchWarning,
                 stacklevel=4,
             )
+
+
+def _check_gpu(target: str | DeviceSpec) -> None:
+    try:
+        find_spec(target)
+    except OptionError as error:
+        raise OptionError(f"target to be 'cpu' or {error.expected}", error.found, hint=error.hint) from None
 
 
 def _check(field: str, value: str | None, allowed: tuple[str | None, ...]) -> None:

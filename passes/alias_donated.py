@@ -1,4 +1,4 @@
-"""Let a kernel write a result in the memory of an argument that the caller gave away.
+"""Let a kernel write a result in the memory of an argument that the caller, or a loop's last turn, gave away.
 
     p_new = p - lr * m, p donated   ->   one buffer: each element is loaded, then stored, at one index
 
@@ -12,21 +12,30 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Load, Nest, Store
-from jstitch.ir.graph import Value
+from jstitch.ir.graph import Graph, Value
+from jstitch.passes.absorb_updates import contracted
 from jstitch.passes.plan import FusionPattern
+from jstitch.passes.rewrite import is_control
+
+
+def carried_by_loops(graph: Graph) -> dict[Value, Value]:
+    """What each turn of a loop is given -> what it hands to the next turn in the same memory."""
+    bodies = (op.regions[-1] for op in graph.walk() if is_control(op) and op.regions)
+    return {v: new for body in bodies for v, new in zip(body.inputs, body.outputs, strict=False)}
 
 
 def alias_donated(kernel: Kernel, pattern: FusionPattern, donated: Mapping[Value, Value]) -> Kernel:
     """The kernel with `aliases` for those donated inputs whose output it computes safely in place."""
     aliases: dict[int, int] = {}
     touching = _nests_by_buffer(kernel)
-    for number, value in enumerate(pattern.inputs):
+    inputs, _, outputs = contracted(pattern)
+    for number, value in enumerate(inputs):
         output = donated.get(value)
-        if output in pattern.outputs and output is not None and output.type == value.type:
-            result = pattern.outputs.index(output)
+        if output in outputs and output is not None and output.type == value.type:
+            result = list(outputs).index(output)
             if _is_safe(touching, kernel.args[number], kernel.results[result]):
                 aliases[result] = number
-    return replace(kernel, aliases=aliases)
+    return replace(kernel, aliases={**kernel.aliases, **aliases})
 
 
 def _is_safe(nests: Mapping[Buffer, list[Nest]], arg: Buffer, result: Buffer) -> bool:

@@ -9,6 +9,7 @@ Thread composition (FS-2021 section 4.1) is this inlining; a value asked for twi
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -28,6 +29,8 @@ from jstitch.ir.index import (
     add,
     atoms,
     bounds,
+    clamp,
+    const,
     linearize,
     mul,
     substitute,
@@ -52,6 +55,9 @@ _LITERALS = {
     DType.F32: "float32",
     DType.F64: "float64",
 }
+
+
+_INTEGER = re.compile(r"u?int\d+\((-?\d+)\)")
 
 
 class CannotLowerError(Exception):
@@ -86,6 +92,14 @@ class Place:
 
     buffer: Buffer
     slab: int = 0
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """A block of a larger buffer: moved by each start, clamped to [0, limit], times its stride."""
+
+    buffer: Buffer
+    moves: tuple[tuple[Value, int, int], ...]
 
 
 @dataclass(eq=False)
@@ -158,6 +172,19 @@ class NestBuilder:
         self.body.append(Load(name, buffer, offset, depth))
         self.depth_of[name] = depth
         return name
+
+    def moved(self, place: InPlace, offset: Index) -> Index:
+        """An offset in the block as one in the whole buffer."""
+        for start, limit, stride in place.moves:
+            number = self.number(self.value(start, ()))
+            offset = add(offset, mul(clamp(number, 0, limit), stride))
+        return offset
+
+    @staticmethod
+    def number(name: str) -> Index:
+        """An integer scalar as an index."""
+        literal = _INTEGER.fullmatch(name)
+        return const(int(literal[1])) if literal else var(Dynamic(name, ()))
 
     def store(self, buffer: Buffer, offset: Index, value: str) -> None:
         depth = max(self._depth(offset), self.depth_of.get(value, 0))
@@ -262,7 +289,7 @@ class NestBuilder:
             if not isinstance(atom, Dynamic) or not isinstance(atom.operand, int):
                 return None
             where = tuple(self._resolve(op, i) for i in atom.index)
-            return var(Dynamic(self.value(op.operands[atom.operand], where), ()))
+            return self.number(self.value(op.operands[atom.operand], where))
 
         return substitute(e, read)
 

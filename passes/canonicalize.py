@@ -9,6 +9,8 @@ The rules live with the ops (`jstitch.ir.ops.simplify`); each keeps every bit of
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops.simplify import simplify
 from jstitch.passes.rewrite import Producer, Replacement, rewrite
@@ -36,4 +38,7 @@ def _rule(op: Op, producer: Producer) -> Replacement | None:
         current = found
     if current is op:
         return None
-    return Replacement(current.results, (current,)) if isinstance(current, Op) else Replacement((current,))
+    if isinstance(current, Value):
+        return Replacement((current,))
+    simpler = replace(current, loc=current.loc or op.loc)
+    return Replacement(simpler.results, (simpler,))

@@ -29,7 +29,7 @@ from jstitch.codegen.kernel_ir import (
     Store,
 )
 from jstitch.codegen.print_index import print_index
-from jstitch.ir.index import Clamp, Dynamic, FloorDiv, Index, Mod, Var, atoms
+from jstitch.ir.index import Clamp, Dynamic, FloorDiv, Index, Mod, Var, atoms, const, substitute
 
 LIMIT = 1 << 18  # points of one kernel
 NOBODY, ONCE = -1, -1
@@ -47,7 +47,9 @@ def check_flow(kernel: Kernel) -> Iterator[str]:
                 for nest in stage.nests:
                     found = flow.nest(lane, q, stage, nest)
                     yield from (f"phase {p}, lane {q}, stage {s}: {text}" for text in found)
-    for b in kernel.results:
+    for n, b in enumerate(kernel.results):
+        if n in kernel.updates:
+            continue
         missing = int((flow.memory[b].writer == NOBODY).sum())
         if missing:
             yield f"{missing} of {b.type.size} elements of {b.name} are never written"
@@ -114,6 +116,7 @@ class _Flow:
             nobody = np.full(b.type.size, NOBODY)
             never = np.zeros(b.type.size, np.bool_)
             self.memory[b] = _Memory(nobody, nobody.copy(), nobody.copy(), never)
+        self.updates = {kernel.results[n] for n in kernel.updates}
         self.tiles: dict[Buffer, np.ndarray] = {}
 
     def begin(self) -> None:
@@ -159,7 +162,8 @@ class _Flow:
 
     def _store(self, around: _Around, instr: Store, goes_on: bool) -> Iterator[str]:
         where = f"{instr.buffer.name}[{print_index(instr.offset)}]"
-        points = around.points(instr.offset, instr.depth)
+        moved = instr.buffer in self.updates
+        points = around.points(_unmoved(instr.offset) if moved else instr.offset, instr.depth)
         if points is None:
             yield f"{where} is a store at a run-time offset"
             return
@@ -181,6 +185,16 @@ class _Flow:
         m.writer[offset], m.step[offset] = program, around.stamp(step)
         if around.once:
             m.initial[offset] = program
+
+
+def _unmoved(e: Index) -> Index:
+    """An update's offset with its block at the beginning: all of a block moves together."""
+
+    def still(atom: object) -> Index | None:
+        moves = isinstance(atom, Clamp) and any(isinstance(a, Dynamic) for a in atoms([atom.of]))
+        return const(0) if moves else None
+
+    return substitute(e, still)
 
 
 def _race(

@@ -103,6 +103,9 @@ def _aliases(kernel: Kernel) -> Iterator[str]:
 
 def _in_place(kernel: Kernel, result: Buffer, arg: Buffer) -> Iterator[str]:
     """One nest loads each element of the argument before it stores that element, and none touches it else."""
+    if kernel.results.index(result) in kernel.updates:
+        yield from _update(kernel, result, arg)
+        return
     touching = [
         nest
         for phase in kernel.phases
@@ -125,6 +128,12 @@ def _in_place(kernel: Kernel, result: Buffer, arg: Buffer) -> Iterator[str]:
             stored.add(instr.offset)
     if loaded != stored:
         yield f"{result.name} in place of {arg.name}: what is loaded is not what is stored"
+
+
+def _update(kernel: Kernel, result: Buffer, arg: Buffer) -> Iterator[str]:
+    """Nobody reads memory of which a part is overwritten."""
+    if any(isinstance(i, Load) and i.buffer in (result, arg) for *_, i in kernel.instructions()):
+        yield f"{result.name} is a part of {arg.name}, which is loaded"
 
 
 # -- instructions ----------------------------------------------------------------------------------------

@@ -44,7 +44,16 @@ def _types(pattern: FusionPattern, what: str) -> list[str]:
 
 
 def _cycles(plan: FusionPlan) -> Iterator[str]:
-    """Kahn's algorithm on the frame with every pattern as one node."""
+    stuck = waiting_patterns(plan)
+    if stuck is not None:
+        yield f"Patterns {sorted(stuck)} wait for each other."
+
+
+def waiting_patterns(plan: FusionPlan) -> frozenset[int] | None:
+    """Numbers of patterns on cycles or behind them; None when there is no cycle.
+
+    Kahn's algorithm on the frame with every pattern as one node.
+    """
     node, edges = contract(plan.frame, _owners(plan))
     waiting = dict.fromkeys(node.values(), 0)
     for targets in edges.values():
@@ -58,9 +67,9 @@ def _cycles(plan: FusionPlan) -> Iterator[str]:
             waiting[target] -= 1
             if waiting[target] == 0:
                 ready.append(target)
-    if done < len(waiting):
-        stuck = sorted(n for n, count in waiting.items() if count and n < len(plan.patterns))
-        yield f"Patterns {stuck} wait for each other."
+    if done == len(waiting):
+        return None
+    return frozenset(n for n, count in waiting.items() if count and n < len(plan.patterns))
 
 
 def contract(frame: Graph, owners: dict[Op, int]) -> tuple[dict[Op, int], dict[int, set[int]]]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import networkx as nx
 
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.ops import KERNEL
+from jstitch.passes.absorb_updates import contracted
 from jstitch.passes.plan import FusionPattern, FusionPlan, is_free
 from jstitch.passes.rewrite import is_control
 
@@ -26,18 +27,24 @@ def contract_patterns(plan: FusionPlan, build: Build) -> Graph:
     for pattern in plan.patterns:
         attrs = build(pattern)
         if attrs is not None:
-            body = Graph(pattern.inputs, pattern.ops, pattern.outputs)
+            inputs, ops, outputs = contracted(pattern)
             loc = next((op.loc for op in reversed(pattern.ops) if op.loc), "")
-            kernel = Op(KERNEL, pattern.inputs, pattern.outputs, attrs, (body,), loc)
+            kernel = Op(KERNEL, inputs, outputs, attrs, (Graph(inputs, ops, outputs),), loc)
             owner.update((op, kernel) for op in pattern.ops if not is_free(op))
+            for u in pattern.updates:
+                owner.update(dict.fromkeys((u.op, *(u.chain if u.alone else ())), kernel))
     if not owner:
         return frame
     new = {op: owner.get(op, op) for op in frame.ops}
-    return Graph(frame.inputs, _sorted(frame, new), frame.outputs)
+    updates = {u.op for pattern in plan.patterns for u in pattern.updates if u.op in owner}
+    return Graph(frame.inputs, _sorted(frame, new, updates), frame.outputs)
 
 
-def _sorted(frame: Graph, new: Mapping[Op, Op]) -> tuple[Op, ...]:
-    """The contracted ops in topological order, otherwise in program order; tokens order effects."""
+def _sorted(frame: Graph, new: Mapping[Op, Op], updates: Container[Op]) -> tuple[Op, ...]:
+    """The contracted ops in topological order, otherwise in program order; tokens order effects.
+
+    updates: ops that a kernel makes of a value of its own, whatever reshapes of it others read.
+    """
     place: dict[Op, int] = {}
     order: nx.DiGraph[Op] = nx.DiGraph()
     for n, op in enumerate(frame.ops):
@@ -45,7 +52,7 @@ def _sorted(frame: Graph, new: Mapping[Op, Op]) -> tuple[Op, ...]:
         order.add_node(new[op])
     producers = frame.producers()
     for op in frame.ops:
-        for v in op.uses:
+        for v in (op.operands[0], *op.operands[2:]) if op in updates else op.uses:
             maker = producers.get(v)
             if maker is not None and new[maker] is not new[op]:
                 order.add_edge(new[maker], new[op])

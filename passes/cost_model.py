@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Var, var
 from jstitch.ir.ops import OpClass, lookup
+from jstitch.passes.block_variances import block_variances
 from jstitch.passes.factor_sums import factor_sums
 from jstitch.passes.form_groups import PARTIAL, Grouping, form_groups
+from jstitch.passes.one_pass_sums import one_pass_sums
 from jstitch.passes.plan import FusionPattern, is_free
 from jstitch.passes.profile import current
 from jstitch.passes.remember import per_object
@@ -51,7 +53,9 @@ class CostEstimate:
 @per_object
 def kernel_cost(pattern: FusionPattern) -> CostEstimate:
     """The pattern as one stitched kernel."""
-    grouping = form_groups(factor_sums(pattern.ops, pattern.outputs), pattern.outputs)
+    ops = one_pass_sums(factor_sums(pattern.ops, pattern.outputs), pattern.outputs)
+    ops = block_variances(ops, pattern.outputs)
+    grouping = form_groups(ops, pattern.outputs)
     lanes: dict[tuple[int, int], list[Op]] = {}
     for op in grouping.ops:
         if not is_free(op):
@@ -74,6 +78,8 @@ def _lane_cost(
         for v in op.results
         if v in grouping.spilled or v in pattern.outputs or op.name == PARTIAL
     ]
+    if not written:  # nothing but what other lanes compute in place
+        return CostEstimate()
     reads: set[Value] = set()
     cycles = 0.0
     todo = [v for op in ops for v in op.operands]

@@ -39,7 +39,7 @@ def _rule(op: Op, producer: Producer) -> Replacement | None:
     if any(m is None or lookup(m.name).op_class is not OpClass.CONSTANT for m in makers):
         return None
     folded = _splat(op, makers) or _dense(op, makers)
-    return Replacement(folded.results, (folded,)) if folded is not None else None
+    return None if folded is None else Replacement(folded.results, (replace(folded, loc=op.loc),))
 
 
 def _splat(op: Op, makers: list[Op | None]) -> Op | None:

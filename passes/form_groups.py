@@ -32,6 +32,7 @@ from jstitch.passes.row_access import (
 )
 
 PARTIAL = "jstitch.partial_reduce"
+APART = "apart"  # attribute of a shape op: its result need not be cut into the rows of its operand
 
 RECOMPUTE_SCALAR = 200.0
 RECOMPUTE = 24.0  # cycles per element up to which an elementwise chain is rather computed twice than spilled
@@ -87,7 +88,7 @@ def form_groups(ops: Sequence[Op], outputs: Iterable[Value]) -> Grouping:
 
 
 def _grow_groups(ops: Sequence[Op]) -> list[Group]:
-    repeats = [op for op in ops if not is_free(op) and _repeats_scalar(op)]
+    repeats = [op for op in ops if not is_free(op) and _is_loose(op)]
     loose = {v for op in ops if is_free(op) for v in op.results}.union(*(op.results for op in repeats))
     remaining = {op: None for op in ops if not is_free(op)}
     for op in repeats:
@@ -120,8 +121,10 @@ def _grow_groups(ops: Sequence[Op]) -> list[Group]:
     return groups
 
 
-def _repeats_scalar(op: Op) -> bool:
-    """A broadcast of one element ties nobody together: each user has its own."""
+def _is_loose(op: Op) -> bool:
+    """A broadcast of one element ties nobody together, each user has its own; nor does a view set apart."""
+    if op.attrs.get(APART):
+        return True
     is_shape = lookup(op.name).op_class is OpClass.SHAPE
     return is_shape and op.operands[0].tensor.size == 1 < op.result.tensor.size
 
@@ -230,7 +233,8 @@ def _choose_steps(groups: Iterable[Group]) -> None:
         ]
         group.accumulates = bool(columns) and not group.flat
         touched_once = any(
-            op.results[0].tensor.size * group.rows == op.operands[0].tensor.size for op in columns
+            op.results[0].tensor.size * group.rows == op.operands[0].tensor.size == group.largest
+            for op in columns
         )
         if group.accumulates and touched_once:
             group.step = next(s for s in (current().row_step, 2, 1) if group.rows % s == 0)
@@ -285,21 +289,44 @@ def _recompute_cost(op: Op, known: Mapping[Value, float]) -> float:
     return own + sum(known.get(v, 1.0) for v in dict.fromkeys(op.operands))
 
 
+def _repeated(ops: Sequence[Op]) -> set[Value]:
+    """Elementwise values of which slices, such as a window's, overlap: dear to compute for each."""
+    cost: dict[Value, float] = {}
+    for op in ops:
+        own = 1.0 if op.name == PARTIAL or is_reduction(op) else _recompute_cost(op, cost)
+        cost.update(dict.fromkeys(op.results, own))
+    times: dict[Value, float] = {}  # how often each element is computed
+    found: set[Value] = set()
+    for op in reversed(ops):
+        kind, result = lookup(op.name).op_class, op.results[0]
+        if kind.is_elementwise and (times.get(result, 1.0) - 1) * cost[result] >= RECOMPUTE:
+            found.add(result)
+        own = 1.0 if result in found else times.get(result, 1.0)
+        for v in op.operands:
+            if kind is OpClass.SHAPE and result.tensor.size < v.tensor.size:
+                times[v] = times.get(v, 0.0) + own * result.tensor.size / v.tensor.size
+            else:
+                times[v] = max(times.get(v, 0.0), 1.0 if is_reduction(op) else own)
+    return found
+
+
 def _assign_levels(grouping: Grouping) -> Grouping:
     """The level of every op: one more than that of any spill it reads, directly or by inlining."""
     level, group_of, spilled = grouping.level_of, grouping.group_of, grouping.spilled
     maker: dict[Value, Op] = {}
     cost: dict[Value, float] = {}  # cycles per element to compute it again from inputs and spills
     ready: dict[Value, int] = {}  # the first level at which that is possible
+    repeated = _repeated(grouping.ops)
 
     def edge_level(op: Op, value: Value, access: Access) -> int:
         source = maker.get(value)
         if source is None or is_free(source):
             return 0
         same = group_of[source] is group_of[op] and source.name != PARTIAL
-        if same and access is Access.ROW:
+        again = value in repeated and lookup(op.name).op_class is OpClass.SHAPE
+        if same and access is Access.ROW and not again:
             return level[source]
-        if value not in spilled and cost[value] < _bound(value):
+        if value not in spilled and cost[value] < _bound(value) and not again:
             return ready[value]
         spilled.add(value)
         cost[value], ready[value] = 1.0, level[source] + 1

@@ -9,17 +9,22 @@ x, sum over dim 1, divide, broadcast, subtract  ->
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, Space
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.types import TensorType
-from jstitch.passes.build_nest import CannotLowerError, Place
+from jstitch.passes.block_variances import block_variances
+from jstitch.passes.build_nest import CannotLowerError, InPlace, Place
+from jstitch.passes.factor_sums import factor_sums
 from jstitch.passes.form_groups import Group, Grouping, form_groups
 from jstitch.passes.lower_lane import LaneLowering
+from jstitch.passes.one_pass_sums import one_pass_sums
 from jstitch.passes.place_tiles import ALIGN, Tiles, place_tiles, tile_priority
 from jstitch.passes.place_values import LaneView
+from jstitch.passes.plan import Update
 from jstitch.passes.plan_shared_memory import DoesNotFit, Priority
 from jstitch.passes.profile import current
 from jstitch.passes.split_reductions import split_reductions
@@ -35,15 +40,18 @@ def lower_kernel(
     arena_bytes: int | None = None,
     *,
     share: bool = True,
+    updates: Sequence[Update] = (),
 ) -> Kernel:
     """The kernel that computes `outputs` from `inputs` by `ops` (in program order).
 
     arena_bytes: most bytes that one program may keep in cache, None = the profile's where there is a choice.
-    share: tiles that are never live at once may stand in the same bytes.
+    share: tiles that are never live at once may stand in the same bytes. updates: whose results are among
+    the outputs, and whose operands and starts, if not made here, among the inputs.
     Raises CannotLowerError, with the reason, when a kernel cannot express the pattern.
     """
+    ops = block_variances(one_pass_sums(factor_sums(ops, outputs), outputs), outputs)
     grouping = form_groups(split_reductions(ops), outputs)
-    return _KernelLowering(name, grouping, inputs, outputs, arena_bytes, share).run()
+    return _KernelLowering(name, grouping, inputs, outputs, arena_bytes, share, updates).run()
 
 
 @dataclass(eq=False)
@@ -54,6 +62,8 @@ class _KernelLowering:
     outputs: Sequence[Value]
     limit: int | None
     share: bool
+    updates: Sequence[Update] = ()
+    written: dict[Value, list[InPlace]] = field(default_factory=dict)
     producers: dict[Value, Op] = field(default_factory=dict)
     places: dict[Value, Place] = field(default_factory=dict)
     arena: list[Buffer] = field(default_factory=list)
@@ -65,7 +75,14 @@ class _KernelLowering:
         results = tuple(Buffer(f"o{n}", v.tensor, Space.RESULT, n) for n, v in enumerate(self.outputs))
         scratch, scratch_bytes = self._scratch()
         self.places |= {v: Place(b) for v, b in zip(self.inputs, args, strict=True)}
-        self.places |= {v: Place(b) for v, b in zip(self.outputs, results, strict=True)}
+        by_result = {u.op.result: u for u in self.updates}
+        aliases: dict[int, int] = {}
+        for n, (v, b) in enumerate(zip(self.outputs, results, strict=True)):
+            if v in by_result:
+                aliases[n] = list(self.inputs).index(by_result[v].op.operands[0])
+                self.written.setdefault(by_result[v].value, []).append(_in_place(by_result[v], b))
+            else:
+                self.places[v] = Place(b)
         levels = sorted(set(self.grouping.level_of.values()))
         phases = [Phase(tuple(self._lanes(level))) for level in levels]
         return Kernel(
@@ -77,6 +94,8 @@ class _KernelLowering:
             tuple(p for p in phases if p.lanes),
             scratch_bytes,
             self.arena_bytes,
+            aliases,
+            frozenset(aliases),
         )
 
     def _scratch(self) -> tuple[tuple[Buffer, ...], int]:
@@ -101,7 +120,8 @@ class _KernelLowering:
 
     def _lane(self, group: Group, ops: list[Op], level: int) -> Lane:
         ready = {v: p for v, p in self.places.items() if self._is_ready(v, level)}
-        stored = {v for op in ops for v in op.results if v in self.grouping.spilled or v in self.outputs}
+        kept = {*self.grouping.spilled, *self.outputs, *self.written}
+        stored = {v for op in ops for v in op.results if v in kept}
         budget = current().arena_bytes if self.limit is None else self.limit
         view = LaneView(group, ops, self.producers, ready, stored, budget)
         tiles = self._fit(view)
@@ -113,7 +133,9 @@ class _KernelLowering:
         """The lane with its tiles in place; values that find no room are refused, and it is lowered anew."""
         for attempt in itertools.count(1):
             arena = _Arena()
-            lane = LaneLowering(view=view, stores=self.places, names=_names(), keep=arena.keep).run()
+            lane = LaneLowering(
+                view=view, stores=self.places, names=_names(), written=self.written, keep=arena.keep
+            ).run()
             made = [tile_priority(self.producers[v]) for v in arena.values]
             free = [n for n, p in enumerate(made) if p is not Priority.MUST]
             found = place_tiles(lane, arena.buffers, made, view.budget, share=self.share)
@@ -153,6 +175,16 @@ class _Arena:
         self.buffers.append(buffer)
         self.values.append(v)
         return Place(buffer, slab)
+
+
+def _in_place(update: Update, buffer: Buffer) -> InPlace:
+    """Offsets of the update's block: each start, clamped as StableHLO says, times its stride."""
+    whole, part = update.op.operands[0].shape, update.op.operands[1].shape
+    strides = [math.prod(whole[d + 1 :]) for d in range(len(whole))]
+    moves = (
+        (start, n - m, k) for start, n, m, k in zip(update.starts, whole, part, strides, strict=True) if n > m
+    )
+    return InPlace(buffer, tuple(moves))
 
 
 def _names() -> Callable[[], str]:

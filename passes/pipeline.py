@@ -22,8 +22,10 @@ from jstitch.passes.cse import cse
 from jstitch.passes.dce import dce
 from jstitch.passes.fold_constants import fold_constants
 from jstitch.passes.rewrite import is_control
+from jstitch.passes.rewrite_argmax import rewrite_argmax
 from jstitch.passes.rewrite_one_hot_scatter import rewrite_one_hot_scatter
 from jstitch.passes.unroll_loops import unroll_loops
+from jstitch.passes.unroll_windows import unroll_windows
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("canonicalize", canonicalize),
     Pass("unroll_loops", unroll_loops),
     Pass("fold_constants", fold_constants),
+    Pass("unroll_windows", unroll_windows),
+    Pass("rewrite_argmax", rewrite_argmax),
     Pass("rewrite_one_hot_scatter", rewrite_one_hot_scatter),
     Pass("canonicalize_again", canonicalize),
     Pass("cse", cse),

@@ -22,7 +22,6 @@ from jstitch.passes.plan import is_free
 from jstitch.passes.profile import current
 from jstitch.passes.row_access import data_operands, is_reduction
 
-KEEP_COST = 4.0  # cycles per element above which a value is kept for a later stage
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +203,7 @@ class _Search:
                     continue
                 if len(users) < 2 and not repeated:
                     continue
-                bound = KEEP_COST / 2 if repeated else KEEP_COST
+                bound = current().keep_cost / (2 if repeated else 1)
                 size = self.lane.slab(v) * self.lane.group.step * v.tensor.dtype.compute.itemsize
                 if self._cost(v, cost) > bound and size <= self.lane.budget:
                     return v
@@ -213,7 +212,7 @@ class _Search:
     def is_cheap(self, v: Value) -> bool:
         """Whether computing `v` from what is kept costs no more than keeping it."""
         repeated = any(math.prod(domain) > v.tensor.size for _, domain in self.users.get(v, ()))
-        return not repeated and self._cost(v, {}) <= KEEP_COST
+        return not repeated and self._cost(v, {}) <= current().keep_cost
 
     def _cost(self, v: Value, known: dict[Value, float]) -> float:
         if v not in known:

@@ -22,6 +22,7 @@ __all__ = [
     "NoFuse",
     "SchedType",
     "Schedule",
+    "Update",
     "is_free",
     "make_pattern",
     "make_patterns",
@@ -42,17 +43,36 @@ class NoFuse:
 
 
 @dataclass(frozen=True, eq=False)
+class Update:
+    """A dynamic_update_slice that a kernel makes in place: `op` writes `value`, reshaped by `chain`.
+
+    alone: nobody else outside the kernel reads the value.
+    """
+
+    op: Op
+    value: Value
+    chain: tuple[Op, ...]
+    alone: bool
+
+    @property
+    def starts(self) -> tuple[Value, ...]:
+        return self.op.operands[2:]
+
+
+@dataclass(frozen=True, eq=False)
 class FusionPattern:
     """Ops of one frame that become one kernel.
 
     ops: in program order. inputs: values from outside, in order of first use. outputs: values that the
-    frame uses outside the pattern (or returns), in program order. origin: the pass that made it.
+    frame uses outside the pattern (or returns), in program order. origin: the pass that made it. updates:
+    ops outside it that its kernel makes as well.
     """
 
     ops: tuple[Op, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     origin: str
+    updates: tuple[Update, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
+from jstitch.passes.break_cycles import break_cycles
 from jstitch.passes.fuse_subgraph import FusionOptions
 from jstitch.passes.gate import gate
 from jstitch.passes.merge_patterns import merge_patterns
@@ -17,8 +18,9 @@ LAYERS = FusionOptions(footprint=0)  # merging comes before packing: it saves tr
 
 def plan_frame(frame: Graph, options: CompileOptions) -> FusionPlan:
     """Patterns that become kernels, disjoint and acyclic, and a reason for every edge left unfused."""
-    plan = trim_patterns(merge_patterns(plan_layers(frame, LAYERS)))
+    layered = plan_layers(frame, LAYERS)
+    plan = trim_patterns(break_cycles(merge_patterns(layered), layered))
     judged = gate(plan, enabled=options.gate == "model", packed=True)
     if "packing" in options.schemes:
-        judged = pack_patterns(judged)
+        judged = break_cycles(pack_patterns(judged), judged)
     return gate(judged, enabled=options.gate == "model")

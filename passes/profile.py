@@ -1,7 +1,7 @@
 """What a target wants of a lowering: the numbers and loop forms in which backends differ.
 
-    CPU    four rows a step, tiles of half an L2 cache, long sums in blocks, loops cut at seams
-    CUDA   a row a step, tiles of shared memory, kept loops outside reduced ones, selects at seams
+CPU    four rows a step, tiles of half an L2 cache, long sums in blocks, loops cut at seams
+CUDA   a row a step, tiles of shared memory, kept loops outside reduced ones, selects at seams
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ class Profile:
     work that make a program worth its start. partial_rows: rows per program with column accumulators.
     kept_first: loops over dimensions that a reduction keeps stand outside those that it reduces, so that
     accumulators are scalars. blocks: long sums in blocks. seams: loops cut where a concatenate changes sides.
+    one_pass: sums that wait for a mean or a maximum over rows are reduced together with it.
+    variance_block: bytes of rows that stay in cache between their sum and their squares around it, or 0.
     combine_whole: elements up to which combining partial results is one row of one program. max_buffers:
-    inputs and outputs of one kernel. machine: what the cost model reckons with.
+    inputs and outputs of one kernel. updates: kernels make dynamic_update_slices in place. keep_cost: cycles
+    per element above which a value is kept for a later stage. machine: what the cost model reckons with.
     """
 
     arena_bytes: int = 1 << 19
@@ -34,8 +37,12 @@ class Profile:
     kept_first: bool = False
     blocks: bool = True
     seams: bool = True
+    one_pass: bool = False
+    variance_block: int = 1 << 16
     combine_whole: int = 1 << 15
     max_buffers: int = 2000
+    updates: bool = False
+    keep_cost: float = 4.0
     machine: Machine = field(default_factory=Machine)
 
 

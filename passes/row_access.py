@@ -37,6 +37,7 @@ from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.remember import per_op
 
 ROW_VAR = "r"
+IDENTITY = "identity"  # attribute of a reduction of several values: what changes nothing, for each result
 
 
 class Access(enum.Enum):
@@ -159,7 +160,16 @@ def reduction(op: Op, rows: int) -> Reduction:
 
 def has_identity(op: Op) -> bool:
     """Whether partial results of a reduction can be made apart and combined."""
-    return lookup(op.attrs.get("monoid", "")).identity is not None
+    return IDENTITY in op.attrs or lookup(op.attrs.get("monoid", "")).identity is not None
+
+
+def identities(op: Op) -> tuple[float | int | bool, ...]:
+    """What changes nothing in a reduction that has_identity, for each result."""
+    if IDENTITY in op.attrs:
+        return tuple(op.attrs[IDENTITY])
+    identity = lookup(op.attrs["monoid"]).identity
+    assert identity is not None
+    return tuple(identity(v.tensor.dtype.compute) for v in op.results)
 
 
 def data_operands(op: Op) -> tuple[Value, ...]:

@@ -28,10 +28,10 @@ from jstitch.codegen.kernel_ir import (
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Index, Var, add, const, delinearize, linearize, mul, var
 from jstitch.ir.ops import lookup
-from jstitch.passes.build_nest import CannotLowerError, NestBuilder, Place, literal
+from jstitch.passes.build_nest import CannotLowerError, InPlace, NestBuilder, Place, literal
 from jstitch.passes.place_values import LaneView, Node
 from jstitch.passes.profile import current
-from jstitch.passes.row_access import data_operands, prefix_rank
+from jstitch.passes.row_access import data_operands, identities, prefix_rank
 
 RUN = 8  # elements: runs of a multiple of it are worth an innermost loop of their own
 LONG = 4096  # elements of a sum above which it is made in blocks, for its rounding errors
@@ -39,10 +39,14 @@ LONG = 4096  # elements of a sum above which it is made in blocks, for its round
 
 @dataclass(eq=False, kw_only=True)
 class LaneContext:
-    """What the nests of one lane share. stores: memory of outputs and spills. tiles: memory in the arena."""
+    """What the nests of one lane share. stores: memory of outputs and spills. tiles: memory in the arena.
+
+    written: memory of larger tensors that values are written into.
+    """
 
     view: LaneView
     stores: Mapping[Value, Place]
+    written: Mapping[Value, Sequence[InPlace]] = field(default_factory=dict)
     names: Callable[[], str]
     tiles: dict[Value, Place] = field(default_factory=dict)
 
@@ -217,8 +221,10 @@ class NestWriter:
         index = self.index(n.value.shape, row)
         name = self.builder.value(n.value, index, compute=True)
         offset = linearize(index, n.value.shape)
-        if n.value in self.lane.view.stored:
+        if n.value in self.lane.view.stored and n.value in self.lane.stores:
             self.builder.store(self.lane.stores[n.value].buffer, offset, name)
+        for block in self.lane.written.get(n.value, ()):
+            self.builder.store(block.buffer, self.builder.moved(block, offset), name)
         if n.value in self.lane.tiles:
             place = self.lane.tiles[n.value]
             self.builder.store(place.buffer, self.builder.tile_offset(offset, n.value, place), name)
@@ -261,15 +267,17 @@ class NestWriter:
             update = self.builder.body
         for name, new in zip(names, self._combine(n.op, names, elements), strict=True):
             update.append(Let(name, new, inside))
-        self.combines.append(self._across(n.op, tuple(names)))
+        self.combines.append(self._across(n, tuple(names)))
         return names
 
-    def _across(self, op: Op, names: tuple[str, ...]) -> Combine:
+    def _across(self, n: Node, names: tuple[str, ...]) -> Combine:
         """The combination of accumulators with others of the same kind, whatever loops they ran over."""
+        op = n.op
         body, self.builder.body = self.builder.body, []
         results = self._combine(op, names, [name + OTHER for name in names])
         lets, self.builder.body = self.builder.body, body
-        return Combine(names, tuple(i for i in lets if isinstance(i, Let)), tuple(results))
+        buffers = tuple(self.lane.stores[v].buffer for v in op.results) if n.is_partial else ()
+        return Combine(names, tuple(i for i in lets if isinstance(i, Let)), tuple(results), buffers)
 
     def _block_sum(self, op: Op, v: Value, element: str) -> str:
         """The sum over the innermost loop alone."""
@@ -294,9 +302,7 @@ class NestWriter:
         return [template.format(left[0], right[0])]
 
     def _identity(self, op: Op, v: Value) -> str:
-        identity = lookup(op.attrs["monoid"]).identity
-        assert identity is not None
-        return literal(identity(v.tensor.dtype.compute), v.tensor.dtype.compute)
+        return literal(identities(op)[op.results.index(v)], v.tensor.dtype.compute)
 
     def _targets(self, n: Node, v: Value, kept: tuple[Index, ...]) -> list[tuple[Buffer, Index]]:
         """Where an accumulator lives: memory it goes on from first, then where else it is wanted."""
@@ -307,8 +313,9 @@ class NestWriter:
         if place.buffer.space is not Space.ARENA:
             return [(place.buffer, offset)]
         found = [(place.buffer, self.builder.tile_offset(offset, v, place))]
-        if v in self.lane.view.stored:
+        if v in self.lane.view.stored and v in self.lane.stores:
             found.append((self.lane.stores[v].buffer, offset))
+        found += [(p.buffer, self.builder.moved(p, offset)) for p in self.lane.written.get(v, ())]
         return found
 
     def _update(self, n: Node, kept: tuple[Index, ...], elements: list[str]) -> None:
@@ -326,6 +333,8 @@ class NestWriter:
             self._running[found[0]] = name
             for target in found:
                 self.builder.store(*target, name)
+        if n.is_partial and all(t[0][0] not in c.buffers for c in self.combines for t in targets):
+            self.combines.append(self._across(n, tuple(self._name("total") for _ in targets)))
 
     def _drop_stores(self, targets: Sequence[tuple[Buffer, Index]]) -> None:
         """An earlier row's store of the same accumulator is overwritten by this row's."""

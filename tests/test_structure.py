@@ -27,6 +27,7 @@ ROOMS = (
     "jstitch.passes",
     "jstitch.frontend",
     "jstitch.api",
+    "jstitch.analysis",
     "jstitch",  # the facade
     "jstitch.demo",
     "jstitch.__main__",
@@ -36,16 +37,21 @@ ROOMS = (
 LAZY = {
     ("jstitch.ir.ops.special", "scipy.special"): "a third of `import jstitch`, only for the interpreter",
     ("jstitch.codegen.cpu.build", "jstitch.codegen.cpu.compile_kernel"): "numba, only for a cold build",
+    ("jstitch.codegen.cuda.build", "jstitch.codegen.cuda.compile_kernel"): "numba, only for a cold build",
     ("jstitch.runtime.cpu_handler", "jstitch.runtime.native_handler"): "numba, only for a cold build",
     ("jstitch.runtime.cpu_handler", "jstitch.runtime.numba_compiler"): "numba, only for a cold build",
+    ("jstitch.analysis.report", "jstitch.analysis.table"): "rich, only for printing",
 }
 
 # file: op names that it spells although it is not the op table, and why
 SPELLS_OPS = {
     "jstitch.codegen.vocabulary": "says which op each function of the emitters' vocabulary computes",
     "jstitch.frontend.custom_call": "writes the custom call that a kernel becomes",
+    "jstitch.passes.rewrite_argmax": "recognises one reduction, and writes it as two",
     "jstitch.passes.rewrite_one_hot_scatter": "recognises one op, scatter, and the two forms of its indices",
+    "jstitch.passes.sum_forms": "recognises the arithmetic under a sum, and means",
     "jstitch.passes.unroll_loops": "rewrites one op, while",
+    "jstitch.passes.unroll_windows": "rewrites one op, reduce_window",
 }
 
 

@@ -3,7 +3,8 @@
     [operands..., results..., scratch]
 
 Lanes that share code find their buffers at `first + lane * stride`: their operands are listed lane by lane
-(an argument that several lanes read is listed once for each), their results and scratch likewise.
+(an argument that all lanes read in the same place once, one that some of them read once for each), their
+results and scratch likewise.
 """
 
 from __future__ import annotations
@@ -63,15 +64,14 @@ class Slots:
                 stride = members[1].offset - first.offset if len(members) > 1 else 0
                 return f"{name} = load_s64(bufs, {SCRATCH}, 0) + {first.offset}{_times(stride)}"
             case Space.ARG:
-                slot = self._operand_slots(members)
-                return f"{name} = load_s64(bufs, {slot}{_times(len(members) > 1)}, 0)"
+                several = any(b is not first for b in members)
+                slot = self._operand_slots(members) if several else self._one_operand(first)
+                return f"{name} = load_s64(bufs, {slot}{_times(several)}, 0)"
             case Space.RESULT:
                 slot = self._result_slots(members)
                 return f"{name} = load_s64(bufs, {RESULTS} + {slot}{_times(len(members) > 1)}, 0)"
 
     def _operand_slots(self, members: Sequence[Buffer]) -> int:
-        if len(members) == 1:
-            return self._one_operand(members[0])
         first = len(self.operands)
         self.operands += [b.number for b in members]
         return first

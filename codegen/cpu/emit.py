@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jstitch.codegen.cpu.assign_slots import Slots
+from jstitch.codegen.cpu.prefetch import LINE, Ask, prefetches
 from jstitch.codegen.kernel_ir import (
     ROW,
     STEP,
@@ -135,7 +136,19 @@ class _Lane:
 
     def lines(self) -> list[str]:
         once = [line for s in self.lane.stages if s.once for line in self._stage(s)]
-        return once + self._steps([line for s in self.lane.stages if not s.once for line in self._stage(s)])
+        stages = [s for s in self.lane.stages if not s.once]
+        asked = prefetches(self.lane)
+        body = [self._asks(a) + self._stage(s) for a, s in zip(asked, stages, strict=True)]
+        return once + self._steps([line for lines in body for line in lines])
+
+    def _asks(self, asked: Sequence[Ask]) -> list[str]:
+        """Loops that ask for the next step's rows, line by line."""
+        row = ROW if self.lane.step == 1 else STEP
+        out: list[str] = []
+        for a in asked:
+            where = f"b{self.number[a.buffer]}, ({row} + 1) * {a.nbytes} + k * {LINE}"
+            out += [f"for k in range({a.first}, {a.last}):", f"    prefetch({where})"]
+        return out
 
     def _steps(self, body: list[str]) -> list[str]:
         lane = self.lane

@@ -231,7 +231,9 @@ class _Function:
 
     def index(self, node: ast.expr) -> Any:
         found = self.value(node)
-        return CONTEXT.cast(self.builder, found.raw, found.type, INT)
+        if unliteral(found.type) != INT:
+            raise Unsupported(f"a loop variable of type {found.type}")
+        return found.raw
 
     def number(self, node: ast.expr) -> bool | int | float | None:
         """The value of a literal, or of inf and nan, perhaps negated; else None."""
@@ -248,6 +250,8 @@ class _Function:
     def constant(self, number: bool | int | float) -> Operand:
         if isinstance(number, float):
             return Operand(types.float64, CONTEXT.get_constant(types.float64, number))
+        if not -(1 << 63) <= number < 1 << 64:
+            raise Unsupported(f"the literal {number}")
         kind = literal(number)
         return Operand(kind, CONTEXT.get_constant(unliteral(kind), number))
 
@@ -286,8 +290,10 @@ class _Function:
     def convert(self, kind: Any, arguments: Sequence[ast.expr]) -> Operand:
         """A typed literal, float32(0.5), or a wider or narrower integer, int64(v0)."""
         match kind, [self.number(a) for a in arguments]:
-            case types.Integer() | types.Boolean(), [int() as number]:
-                return Operand(kind, CONTEXT.get_constant(kind, number))
+            case types.Boolean(), [int() as number]:
+                return Operand(kind, CONTEXT.get_constant(kind, bool(number)))
+            case types.Integer(), [int() as number]:
+                return Operand(kind, CONTEXT.get_constant(kind, _wrapped(number, kind)))
             case types.Float(), [float() | int() as number]:
                 return Operand(kind, CONTEXT.get_constant(kind, float(number)))
             case types.Integer(), [None]:
@@ -301,6 +307,13 @@ class _Function:
             o.raw if o.type == kind else CONTEXT.cast(self.builder, o.raw, o.type, kind)
             for o, kind in zip(operands, kinds, strict=True)
         ]
+
+
+def _wrapped(number: int, kind: Any) -> int:
+    """The integer of this type with the number's low bits."""
+    width = int(kind.bitwidth)
+    low = number & ((1 << width) - 1)
+    return low - (1 << width) if kind.signed and low >> (width - 1) else low
 
 
 def _trips(lo: Any, hi: Any) -> int | None:
@@ -331,7 +344,10 @@ def _resolve(function: Callable[..., Any], operands: Sequence[Any]) -> tuple[Any
 def _type_intrinsic(function: Any, operands: Sequence[Any]) -> tuple[Any, Any]:
     """(signature, codegen) by the intrinsic's own typing: literal types first, as Numba tries them."""
     try:
-        signature, codegen = function._defn(TYPING, *operands)
-    except NumbaError:
-        signature, codegen = function._defn(TYPING, *map(unliteral, operands))
+        try:
+            signature, codegen = function._defn(TYPING, *operands)
+        except NumbaError:
+            signature, codegen = function._defn(TYPING, *map(unliteral, operands))
+    except TypeError as error:  # the number of arguments
+        raise Unsupported(str(error)) from error
     return signature, codegen

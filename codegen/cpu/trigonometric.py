@@ -89,7 +89,7 @@ def _reduce(x: Value) -> tuple[Value, Value]:
 
 
 def _sine_cosine(r: Value) -> tuple[Value, Value]:
-    """sin and cos of an f32 |r| <= pi/4."""
+    """sin and cos of an f64 |r| <= pi/4, to f32 accuracy."""
     square = r * r
     sine = (square * r).fma(polynomial(square, SIN_TAIL), r)
     cosine = (square * square).fma(polynomial(square, COS_TAIL), square.fma(-0.5, 1.0))
@@ -100,8 +100,8 @@ def sin(x: Value) -> Value:
     if x.is_double:
         return x.libm("sin")
     wide, quadrant = _reduce(x)
-    sine, cosine = _sine_cosine(wide.to_single())
-    result = select((quadrant & 1).equals(0), sine, cosine)
+    sine, cosine = _sine_cosine(wide)
+    result = select((quadrant & 1).equals(0), sine, cosine).to_single()
     flip = ((quadrant & 2) << 30) ^ (x.bits() & -0x80000000)
     return select(x.abs() < 2.0**-12, x, (result.bits() ^ flip).as_float())
 
@@ -110,8 +110,8 @@ def cos(x: Value) -> Value:
     if x.is_double:
         return x.libm("cos")
     wide, quadrant = _reduce(x)
-    sine, cosine = _sine_cosine(wide.to_single())
-    result = select((quadrant & 1).equals(0), cosine, sine)
+    sine, cosine = _sine_cosine(wide)
+    result = select((quadrant & 1).equals(0), cosine, sine).to_single()
     return (result.bits() ^ (((quadrant + 1) & 2) << 30)).as_float()
 
 

@@ -28,4 +28,8 @@ class CudaBackend:
             KernelCall(TARGET, config, buffers.operands, buffers.results, buffers.aliases)
             for config, buffers in zip(configs, emitted.launches, strict=True)
         )
-        return Built(emitted.source.text, tuple(calls))
+        moved = {
+            config["name"]: (launch.bytes_read, launch.bytes_written)
+            for config, launch in zip(configs, emitted.source.launches, strict=True)
+        }
+        return Built(emitted.source.text, tuple(calls), moved)

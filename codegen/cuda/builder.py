@@ -44,11 +44,16 @@ class _Module:
 
 
 class Builder(ir.IRBuilder):  # type: ignore[misc]
-    """capability: (major, minor) of the GPU. index_bits: the width of the text's plain integers."""
+    """capability, ptx_version: (major, minor) of the GPU, of its driver.
 
-    def __init__(self, block: Any, capability: tuple[int, int], index_bits: int) -> None:
+    index_bits: the width of the text's plain integers.
+    """
+
+    def __init__(
+        self, block: Any, capability: tuple[int, int], ptx_version: tuple[int, int], index_bits: int
+    ) -> None:
         super().__init__(block)
-        self.capability = capability
+        self.capability, self.ptx_version = capability, ptx_version
         self.index = ir.IntType(index_bits)
 
     @property

@@ -26,6 +26,7 @@ from jstitch.codegen.cuda.source import CudaSource, Launch
 from jstitch.errors import UnsupportedError
 
 _numba: Any = types
+Pair = tuple[int, int]
 POINTER = _numba.CPointer(types.uint8)
 # the first PTX version with each architecture
 _FIRST_VERSION = {
@@ -42,18 +43,19 @@ def compile_launch(source: CudaSource, launch: Launch, capability: tuple[int, in
     """
     _check_version(capability, ptx_version)
     problems: list[Exception] = []
-    kernel = _kernel(_body(source, launch, capability, problems), launch)
+    version = parse_version(ptx_version)
+    kernel = _kernel(_body(source, launch, (capability, version), problems), launch)
     signature = types.void(*[POINTER] * len(launch.parameters))
     options = {"device": False, "output": "ptx", "abi": "numba", "launch_bounds": launch.block}
     try:
         text, _ = cuda.compile(kernel, signature, cc=capability, **options)
     except (CCSupportError, CudaSupportError) as error:
         raise _unsupported(capability, error) from error
-    except Exception as error:
+    except Exception:
         if not problems:
             raise
-        raise problems[0] from error
-    return finish(text, entry_name(source.name, launch.function), launch.block, parse_version(ptx_version))
+        raise problems[0].with_traceback(None) from None
+    return finish(text, entry_name(source.name, launch.function), launch.block, version)
 
 
 def _check_version(capability: tuple[int, int], ptx_version: str) -> None:
@@ -78,11 +80,12 @@ def _dotted(pair: tuple[int, int]) -> str:
     return f"{pair[0]}.{pair[1]}"
 
 
-def _body(source: CudaSource, launch: Launch, capability: tuple[int, int], problems: list[Exception]) -> Any:
-    """The intrinsic; what goes wrong inside is kept, because Numba wraps it."""
+def _body(source: CudaSource, launch: Launch, device: tuple[Pair, Pair], problems: list[Exception]) -> Any:
+    """The intrinsic; what goes wrong inside is kept, because Numba wraps it. device: its
+    compute capability and PTX version."""
 
     def write(context: Any, builder: Any, signature: Any, pointers: Sequence[Any]) -> Any:
-        own = Builder(builder.block, capability, launch.index_bits)
+        own = Builder(builder.block, *device, launch.index_bits)
         try:
             lower_function(own, source.text, launch.function, pointers)
         except Exception as error:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from jstitch.codegen.kernel_ir import ROW, Buffer, Instr, Let, Loop, Nest
+from jstitch.codegen.kernel_ir import ROW, Buffer, Combine, Instr, Let, Loop, Nest
 from jstitch.ir.index import Dynamic, Index, Var, atoms, delinearize, substitute, var
 
 ELEMENT = "e"  # the number of an element among those that are dealt out
@@ -66,6 +66,11 @@ class Dealt:
         depth = max(0, instr.depth - self.rows)
         inside = len(self.serial) + len(self.loops)
         return depth if depth <= len(self.serial) else max(depth, inside)
+
+    @property
+    def combines(self) -> tuple[Combine, ...]:
+        """How a team's accumulators of one row become one; partial results wait for the last row."""
+        return tuple(c for c in self.nest.combines if not c.buffers)
 
     @property
     def instructions(self) -> tuple[Instr, ...]:

@@ -123,6 +123,6 @@ def widen(builder: Builder, name: str, argument: Argument, kind: Kind) -> Operan
 
 def index_common(builder: Builder, name: str, arguments: Sequence[Argument]) -> tuple[Kind, list[Operand]]:
     """Index operands as one kind: s64 where any of them is, else index."""
-    kinds = [scalar(name, a).kind for a in arguments if scalar(name, a).number is None]
+    kinds = [scalar(name, a).kind for a in arguments]
     kind = next((k for k in kinds if k.name != "index"), index_kind(builder))
     return kind, [widen(builder, name, a, kind) for a in arguments]

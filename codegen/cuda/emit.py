@@ -128,7 +128,18 @@ class _Phase:
         both = (*self.buffers.operands, *self.buffers.results)
         large = any(b.type.size >= SMALL_INDEX for b in both) or grid * block >= SMALL_INDEX
         work = sum(lane.work for lane in self.phase.lanes)
-        return Launch(self.name, grid, block, shared, 64 if large else 32, self._described(), work)
+        moved = [(text.traffic, len(lanes)) for text, lanes in self.pieces]
+        return Launch(
+            self.name,
+            grid,
+            block,
+            shared,
+            64 if large else 32,
+            self._described(),
+            work,
+            sum(read * n for (read, _), n in moved),
+            sum(written * n for (_, written), n in moved),
+        )
 
     def _described(self) -> tuple[Parameter, ...]:
         aliased = {self.buffers.operands[k] for k in self.buffers.aliases.values()}

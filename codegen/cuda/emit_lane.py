@@ -8,6 +8,7 @@ r = p * 4 + team                             one row for each team
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,17 +16,22 @@ from jstitch.codegen.cuda.deal import WARP, Mode
 from jstitch.codegen.cuda.emit_nest import Names, NestText, guarded, indent, suffix
 from jstitch.codegen.cuda.exchange import SLOT, Team, exchange, exchange_bytes, merge
 from jstitch.codegen.cuda.homes import Carry, InArena, InRegisters, NoRoom, Scalar, find_homes
-from jstitch.codegen.kernel_ir import OTHER, Buffer, Combine, Lane, Let, Load, Store
+from jstitch.codegen.cuda.traffic import traffic
+from jstitch.codegen.kernel_ir import OTHER, Buffer, Combine, Lane, Load
 
 
 @dataclass(frozen=True)
 class LaneText:
-    """Statements for one CTA; `p` is its number in the lane. programs: CTAs."""
+    """Statements for one CTA; `p` is its number in the lane. programs: CTAs.
+
+    traffic: bytes read and written by all of them.
+    """
 
     lines: tuple[str, ...]
     programs: int
     block: int
     shared_bytes: int
+    traffic: tuple[int, int]
 
 
 def emit_lane(
@@ -70,13 +76,13 @@ class _Lane:
         shared = max(self.reserved + self.homes.arena * teams, self._end_bytes())
         if shared > self.limit:
             raise NoRoom(f"needs {shared} bytes of shared memory for a CTA, the target has {self.limit}")
-        return LaneText(tuple(lines), programs, self.team.block, shared)
+        return LaneText(tuple(lines), programs, self.team.block, shared, traffic(self.homes))
 
     # -- shape ----------------------------------------------------------------------------------------
 
     def _reserved(self) -> int:
         """Arena bytes of all exchanges: each has its own, so that one barrier is enough for each."""
-        combines = [d.nest.combines for d in self.homes.nests if d.mode is Mode.REDUCE]
+        combines = [d.combines for d in self.homes.nests if d.mode is Mode.REDUCE]
         total = sum(exchange_bytes(c, self.team) for c in combines)
         return -(-total // 16) * 16
 
@@ -182,7 +188,7 @@ class _Lane:
             texts = [NestText(self.homes, d, self.names, self.chunks) for d in nests]
             lines.append(f"# {stage.note}")
             for text in texts:
-                lines += text.loops()
+                lines += text.loops() + (self.team.barrier if meets and text is not texts[-1] else [])
             lines += self._exchange([c for text in texts for c in text.combines()])
             for text in texts:
                 lines += text.finish()
@@ -209,101 +215,97 @@ class _Lane:
         """Arena bytes with which teams combine what they carried."""
         if not self.homes.carries or (self.team.teams == 1 and not self._scalars()):
             return 0
-        across = max((_row_bytes(c) for c in self.homes.carries.values() if c.size > 1), default=0)
-        return self.reserved + max(across * self.team.teams, self._cta_bytes())
+        groups = [combine.buffers for combine, _ in self._ending()]
+        across = max(sum(_row_bytes(self.homes.carries[b]) for b in group) for group in groups)
+        return self.reserved + max(across * self.team.teams, self._cta_bytes(max(map(len, groups))))
 
     def _scalars(self) -> bool:
         return any(c.size == 1 for c in self.homes.carries.values())
 
-    def _cta_bytes(self) -> int:
-        return SLOT * max(1, self.team.block // WARP)
+    def _cta_bytes(self, values: int) -> int:
+        return values * SLOT * max(1, self.team.block // WARP)
+
+    def _ending(self) -> list[tuple[Combine, bool]]:
+        """How partial results are combined; whether each thread of a team has its own."""
+        found = {c.buffers: (c, d.mode is Mode.REDUCE) for d in self.homes.nests for c in d.nest.combines}
+        return [ending for buffers, ending in found.items() if buffers]
 
     def _ends(self) -> list[str]:
         lines: list[str] = []
-        for buffer, carry in self.homes.carries.items():
-            lines += self._end_scalar(buffer, carry) if carry.size == 1 else self._end_vector(buffer, carry)
+        for combine, per_thread in self._ending():
+            alone = self.homes.carries[combine.buffers[0]].size == 1
+            lines += self._end_scalars(combine, per_thread) if alone else self._end_vectors(combine)
         return lines
 
-    def _end_scalar(self, buffer: Buffer, carry: Carry) -> list[str]:
-        """A number: combined over all threads of the CTA."""
-        combine, per_thread = self._combine_of(buffer)
-        (name,) = combine.names
-        home = self.homes.tiles[buffer]
-        assert isinstance(home, Scalar)
-        lines = ["barrier()", f"{name} = {home.name}"]
-        if not per_thread and self.team.threads > 1:
-            lines += ["if t > 0:", f"    {name} = {carry.identity}"]
+    def _end_scalars(self, combine: Combine, per_thread: bool) -> list[str]:
+        """Numbers: combined over all threads of the CTA."""
+        lines = ["barrier()"]
+        for name, buffer in zip(combine.names, combine.buffers, strict=True):
+            home = self.homes.tiles[buffer]
+            assert isinstance(home, Scalar)
+            lines.append(f"{name} = {home.name}")
+            if not per_thread and self.team.threads > 1:
+                lines += ["if t > 0:", f"    {name} = {self.homes.carries[buffer].identity}"]
+        dtypes = {name: b.type.dtype for name, b in zip(combine.names, combine.buffers, strict=True)}
         whole = Team(self.team.block, 1)
-        own = exchange([combine], {name: buffer.type.dtype}, whole, self.reserved, "thread()")
-        store = f"store_{suffix(buffer.type.dtype)}({self.pointer(buffer)}, p, {name})"
-        return [*lines, *own, "if thread() == 0:", f"    {store}"]
+        lines += exchange([combine], dtypes, whole, self.reserved, "thread()")
+        return [*lines, "if thread() == 0:", *indent(self._stores(combine, "p"))]
 
-    def _end_vector(self, buffer: Buffer, carry: Carry) -> list[str]:
-        """A row of numbers: combined over the teams, element by element."""
-        combine, _ = self._combine_of(buffer)
-        (name,) = combine.names
-        dtype, home = suffix(buffer.type.dtype), self.homes.tiles[buffer]
-        out = f"store_{dtype}({self.pointer(buffer)}, p * {carry.size} + e, {name})"
-        if self.team.teams == 1:
-            return self._own_elements(carry.size, home, dtype, name, out)
-        at = f"{self.reserved} + team * {_row_bytes(carry)}"
-        put = f"shared_store_{dtype}({at}, e, {name})"
-        if isinstance(home, InArena):
+    def _end_vectors(self, combine: Combine) -> list[str]:
+        """Rows of numbers: combined over the teams, element by element."""
+        carries = [self.homes.carries[b] for b in combine.buffers]
+        size, teams = carries[0].size, self.team.teams
+        out = self._stores(combine, f"p * {size} + e")
+        if teams == 1:
+            return self._own_elements(combine, out)
+        if any(isinstance(self.homes.tiles[b], InArena) for b in combine.buffers):
             raise NoRoom("partial results in the arena with several teams")
-        lines = ["barrier()", *self._own_elements(carry.size, home, dtype, name, put), "barrier()"]
-        other = f"shared_load_{dtype}({self.reserved} + (g + 1) * {_row_bytes(carry)}, e)"
+        tiles = list(itertools.accumulate((_row_bytes(c) * teams for c in carries), initial=self.reserved))
+        put, first, other = [], [], []
+        for name, c, tile in zip(combine.names, carries, tiles, strict=False):
+            dtype, row = suffix(c.buffer.type.dtype), _row_bytes(c)
+            put.append(f"shared_store_{dtype}({tile} + team * {row}, e, {name})")
+            first.append(f"{name} = shared_load_{dtype}({tile}, e)")
+            other.append(f"{name}{OTHER} = shared_load_{dtype}({tile} + (g + 1) * {row}, e)")
         return [
-            *lines,
-            f"for e in range(thread(), {carry.size}, {self.team.block}):",
-            f"    {name} = shared_load_{dtype}({self.reserved}, e)",
-            f"    for g in unroll({self.team.teams - 1}):",
-            f"        {name}{OTHER} = {other}",
-            *(f"        {line}" for line in merge(combine)),
-            f"    {out}",
+            "barrier()",
+            *self._own_elements(combine, put),
+            "barrier()",
+            f"for e in range(thread(), {size}, {self.team.block}):",
+            *indent(first),
+            f"    for g in unroll({teams - 1}):",
+            *indent(indent([*other, *merge(combine)])),
+            *indent(out),
         ]
 
-    def _own_elements(self, size: int, home: object, dtype: str, name: str, then: str) -> list[str]:
+    def _stores(self, combine: Combine, at: str) -> list[str]:
+        return [
+            f"store_{suffix(b.type.dtype)}({self.pointer(b)}, {at}, {name})"
+            for name, b in zip(combine.names, combine.buffers, strict=True)
+        ]
+
+    def _own_elements(self, combine: Combine, then: list[str]) -> list[str]:
         """Each thread's elements of what is carried, one after another."""
+        size, threads = self.homes.carries[combine.buffers[0]].size, self.team.threads
+        homes = [self.homes.tiles[b] for b in combine.buffers]
+        held = [self._held_element(*part) for part in zip(combine.names, combine.buffers, homes, strict=True)]
+        width = self.homes.widths[size]
+        met = any(isinstance(home, InArena) and not home.own for home in homes)
+        wait = self.team.barrier if met else []
+        if all(isinstance(home, InArena) for home in homes):
+            first = "t" if width == 1 else f"t * {width}"
+            body = ["e = first + j", *held, *then]
+            loop = f"for first in range({first}, {size}, {threads * width}):"
+            return [*wait, loop, f"    for j in unroll({width}):", *indent(indent(body))]
+        body = [f"e = (k * {threads} + t) * {width} + j", f"if e < {size}:", *indent([*held, *then])]
+        rounds = f"for k in unroll({self.homes.rounds(size)}):"
+        return [*wait, rounds, f"    for j in unroll({width}):", *indent(indent(body))]
+
+    def _held_element(self, name: str, buffer: Buffer, home: object) -> str:
         if isinstance(home, InArena):
-            load = f"{name} = shared_load_{dtype}({self._arena(home)}, e)"
-            wait = [] if home.own else self.team.barrier
-            threads = self.team.threads
-            return [*wait, f"for e in range(t, {size}, {threads}):", *indent([load, then])]
+            return f"{name} = shared_load_{suffix(buffer.type.dtype)}({self._arena(home)}, e)"
         assert isinstance(home, InRegisters)
-        width, rounds, threads = self.homes.widths[size], self.homes.rounds(size), self.team.threads
-        held = f"{name} = {home.name}[k * {width} + j]"
-        body = [f"e = (k * {threads} + t) * {width} + j", f"if e < {size}:", *indent([held, then])]
-        return [
-            f"for k in unroll({rounds}):",
-            f"    for j in unroll({width}):",
-            *indent(indent(body)),
-        ]
-
-    def _number(self, buffer: Buffer) -> int:
-        return list(self.homes.carries).index(buffer)
-
-    def _combine_of(self, buffer: Buffer) -> tuple[Combine, bool]:
-        """How values of a partial result are combined; whether each thread of a team has its own."""
-        for d in self.homes.nests:
-            stores = [i for i in d.instructions if isinstance(i, Store) and i.buffer is buffer]
-            for store in stores:
-                for c in d.nest.combines:
-                    if store.value in c.names:
-                        return c, d.mode is Mode.REDUCE
-                lets = {i.name: i for i in d.nest.body if isinstance(i, Let)}
-                loads = [i for i in d.nest.body if isinstance(i, Load) and i.buffer is buffer]
-                return _total(lets[store.value], loads[0].name, self._number(buffer)), False
-        raise AssertionError("a partial result is stored by its lane")
-
-
-def _total(update: Let, old: str, number: int) -> Combine:
-    """new = combine(old, element) as a combination of two values of one partial result."""
-    name = f"total{number}"
-    function, _, rest = update.text.partition("(")
-    left, _, right = rest.removesuffix(")").partition(", ")
-    if left != old or not right or not function.isidentifier():
-        raise AssertionError(f"a partial result grows by '{update.text}'")
-    return Combine((name,), (), (f"{function}({name}, {name}{OTHER})",))
+        return f"{name} = {home.name}[k * {self.homes.widths[self.homes.carries[buffer].size]} + j]"
 
 
 def _row_bytes(carry: Carry) -> int:

@@ -59,7 +59,6 @@ class NestText:
         self.width = homes.widths.get(dealt.size, 1) if vectors else 1
         self.level = len(dealt.serial) + len(dealt.loops)
         self.lead = "t == 0" if homes.team.threads > 1 else ""
-        self.carried = {i.name for i in dealt.nest.body if isinstance(i, Load) and i.buffer in homes.carries}
         inside = (i for i in dealt.nest.body if dealt.level(i) > len(dealt.serial))
         self.own = {i.name for i in inside if isinstance(i, Load | Let)}
 
@@ -73,7 +72,7 @@ class NestText:
         """Accumulators that the team still has to combine, at row level."""
         if self.dealt.mode is not Mode.REDUCE or self.dealt.serial:
             return ()
-        return tuple(c for c in self.dealt.nest.combines if not self._resumed(c.names))
+        return self.dealt.combines
 
     def finish(self) -> list[str]:
         """What comes after the exchange, at row level."""
@@ -96,7 +95,7 @@ class NestText:
         body = [line for i in self._at(d.nest.body, depth + 1) for line in self._uniform(i)]
         body += self._inside(depth + 1)
         if depth + 1 == len(d.serial):
-            body += self.names.exchange(d.nest.combines)
+            body += self.names.exchange(d.combines)
         body += [line for i in self._at(d.nest.after, depth + 1) for line in self._uniform(i)]
         return [f"for {loop.var.name} in range({loop.lo}, {loop.hi}):", *indent(body)]
 
@@ -106,10 +105,6 @@ class NestText:
             if max(0, a.depth - self.dealt.rows) == depth:
                 lines.append(f"{a.name} = {a.init}")
         return lines
-
-    def _resumed(self, names: Sequence[str]) -> bool:
-        inits = {a.name: a.init for a in self.dealt.nest.accumulators}
-        return any(inits[n] in self.carried for n in names)
 
     def _at(self, instrs: Iterable[Instr], level: int) -> list[Instr]:
         return [i for i in instrs if self.dealt.level(i) == level]

@@ -70,7 +70,7 @@ _LIBDEVICE = {
 _LIBDEVICE_BINARY = {"pow_": "pow", "atan2": "atan2", "remainder_": "fmod"}
 _FLOATS: _Table = {
     **{"sign": (1, rounding.sign), "logistic": (1, _logistic), "digamma": (1, special.digamma)},
-    **{"next_after": (2, rounding.next_after)},
+    **{"round_half_away": (1, rounding.round_half_away), "next_after": (2, rounding.next_after)},
     **{"add_reassoc": (2, operator.add), "mul_reassoc": (2, operator.mul)},
     **{"max_reassoc": (2, order.maximum), "min_reassoc": (2, order.minimum)},
 }

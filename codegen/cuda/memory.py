@@ -17,10 +17,9 @@ from llvmlite import ir
 from jstitch.codegen.cpu.expression import Value
 from jstitch.codegen.cuda.builder import Builder
 from jstitch.codegen.cuda.declare import Function, Misuse, require, scalar, widen
-from jstitch.codegen.cuda.narrow import decode, encode, encode_pair, has_pairs
+from jstitch.codegen.cuda.packing import decoded, encoded, packed, unpacked, vector_type
 from jstitch.codegen.cuda.scalar import (
     ADDRESS,
-    BOOL,
     GLOBAL,
     S64,
     STORAGE,
@@ -84,28 +83,13 @@ def _invariant(builder: Builder, load: Any) -> None:
 # -- one element ----------------------------------------------------------------------------------------
 
 
-def _decoded(dtype: Storage, raw: Value) -> Operand:
-    """A scalar from its bits in memory."""
-    if dtype.narrow is not None:
-        raw = decode(raw, dtype.narrow)
-    elif dtype.kind == BOOL:
-        raw = raw.compare("!=", 0)
-    return Operand(dtype.kind, raw.raw)
-
-
-def _encoded(dtype: Storage, value: Value) -> Value:
-    if dtype.narrow is not None:
-        return encode(value, dtype.narrow)
-    return value.resize(8, signed=False) if dtype.kind == BOOL else value
-
-
 def _load(name: str, dtype: Storage, place: Place, invariant: bool) -> Function:
     def emit(builder: Builder, arguments: Sequence[Argument]) -> Operand:
         pointer = place(builder, arguments[0], _index(builder, name, arguments[1]))
         raw = builder.load(pointer, align=dtype.itemsize)
         if invariant:
             _invariant(builder, raw)
-        return _decoded(dtype, Value(builder, raw))
+        return Operand(dtype.kind, decoded(dtype, Value(builder, raw)).raw)
 
     return Function(name, 2, emit)
 
@@ -114,7 +98,7 @@ def _store(name: str, dtype: Storage, place: Place) -> Function:
     def emit(builder: Builder, arguments: Sequence[Argument]) -> None:
         pointer = place(builder, arguments[0], _index(builder, name, arguments[1]))
         value = require(name, arguments[2], dtype.kind).value(builder)
-        builder.store(_encoded(dtype, value).raw, pointer, align=dtype.itemsize)
+        builder.store(encoded(dtype, value).raw, pointer, align=dtype.itemsize)
 
     return Function(name, 3, emit)
 
@@ -122,54 +106,27 @@ def _store(name: str, dtype: Storage, place: Place) -> Function:
 # -- vectors --------------------------------------------------------------------------------------------
 
 
-def _words(dtype: Storage, lanes: int) -> tuple[Any, int]:
-    """How a vector travels: the type of one word, and how many."""
-    if dtype.bits >= 32:
-        return dtype.llvm, lanes
-    return ir.IntType(min(32, dtype.bits * lanes)), max(1, dtype.bits * lanes // 32)
-
-
-def _vector_pointer(builder: Builder, pointer: Any, dtype: Storage, lanes: int, space: int) -> Any:
-    word, count = _words(dtype, lanes)
-    return builder.bitcast(pointer, (ir.VectorType(word, count) if count > 1 else word).as_pointer(space))
-
-
 def _load_vector(
     name: str, dtype: Storage, lanes: int, place: Place, invariant: bool, space: int
 ) -> Function:
     def emit(builder: Builder, arguments: Sequence[Argument]) -> Registers:
         pointer = place(builder, arguments[0], _index(builder, name, arguments[1]))
-        pointer = _vector_pointer(builder, pointer, dtype, lanes, space)
+        pointer = builder.bitcast(pointer, vector_type(dtype, lanes).as_pointer(space))
         raw = builder.load(pointer, align=dtype.itemsize * lanes)
         if invariant:
             _invariant(builder, raw)
-        return Registers(dtype.kind, tuple(_decoded(dtype, v) for v in _unpack(builder, raw, dtype, lanes)))
+        values = unpacked(builder, raw, dtype, lanes)
+        return Registers(dtype.kind, tuple(Operand(dtype.kind, value.raw) for value in values))
 
     return Function(name, 2, emit)
-
-
-def _unpack(builder: Builder, raw: Any, dtype: Storage, lanes: int) -> list[Value]:
-    """The lanes of a loaded vector, as bits below 32 bits."""
-    words = [Value(builder, raw)]
-    if isinstance(raw.type, ir.VectorType):
-        words = [Value(builder, builder.extract_element(raw, _lane(k))) for k in range(raw.type.count)]
-    if dtype.bits >= 32:
-        return words
-    per = lanes // len(words)
-    shifted = (words[k // per].shift_down(k % per * dtype.bits) for k in range(lanes))
-    return [word.resize(dtype.bits, signed=False) for word in shifted]
-
-
-def _lane(k: int) -> Any:
-    return ir.Constant(ir.IntType(32), k)
 
 
 def _store_vector(name: str, dtype: Storage, lanes: int, place: Place, space: int) -> Function:
     def emit(builder: Builder, arguments: Sequence[Argument]) -> None:
         pointer = place(builder, arguments[0], _index(builder, name, arguments[1]))
-        pointer = _vector_pointer(builder, pointer, dtype, lanes, space)
+        pointer = builder.bitcast(pointer, vector_type(dtype, lanes).as_pointer(space))
         values = _taken(builder, name, dtype, lanes, arguments[2], arguments[3])
-        builder.store(_packed(builder, _joined(dtype, values)), pointer, align=dtype.itemsize * lanes)
+        builder.store(packed(builder, dtype, values), pointer, align=dtype.itemsize * lanes)
 
     return Function(name, 4, emit)
 
@@ -191,35 +148,6 @@ def _taken(
 def read(builder: Builder, cell: Slot | Operand) -> Any:
     """The current value of a variable."""
     return builder.load(cell.pointer) if isinstance(cell, Slot) else cell.raw
-
-
-def _joined(dtype: Storage, values: Sequence[Value]) -> list[Value]:
-    """Values below 32 bits in words; the others as they are."""
-    if dtype.bits >= 32:
-        return list(values)
-    form = dtype.narrow
-    if form is not None and has_pairs(values[0], form):
-        return [encode_pair(values[k], values[k + 1], form) for k in range(0, len(values), 2)]
-    width = min(32, dtype.bits * len(values))
-    bits = [_encoded(dtype, v).resize(width, signed=False) for v in values]
-    per = width // dtype.bits
-    return [_word(bits[k : k + per], dtype.bits) for k in range(0, len(bits), per)]
-
-
-def _word(parts: Sequence[Value], bits: int) -> Value:
-    word = parts[0]
-    for k, part in enumerate(parts[1:], 1):
-        word = word | (part << (k * bits))
-    return word
-
-
-def _packed(builder: Builder, words: Sequence[Value]) -> Any:
-    if len(words) == 1:
-        return words[0].raw
-    vector = ir.Constant(ir.VectorType(words[0].type, len(words)), ir.Undefined)
-    for k, word in enumerate(words):
-        vector = builder.insert_element(vector, word.raw, _lane(k))
-    return vector
 
 
 def _family(dtype: Storage) -> list[Function]:

@@ -35,15 +35,19 @@ class Names:
 
     def __init__(self, builder: Builder, node: ast.FunctionDef, parameters: dict[str, Argument]) -> None:
         self.builder = builder
+        self.counts: dict[int, Counter[str]] = {}  # by the body's identity: the tree lives as long as this
         self.escaping = _escaping(node)
         self.written = {n.value.id for n in ast.walk(node) if _assigns_element(n)}  # type: ignore[attr-defined]
         self.scopes = [Scope(Counter(), False, dict(parameters))]
 
     def enter(self, body: Sequence[ast.stmt], given: dict[str, Operand], repeats: bool) -> None:
+        if id(body) not in self.counts:
+            self.counts[id(body)] = assignments(body)
+        counts = self.counts[id(body)]
         for name in given:
-            if self.find(name) is not None or name in assignments(body):
+            if self.find(name) is not None or name in counts:
                 raise Misuse("a loop variable that is nothing else", f"{name}, which is assigned too")
-        self.scopes.append(Scope(assignments(body), repeats, dict(given)))
+        self.scopes.append(Scope(counts, repeats, dict(given)))
 
     def leave(self) -> None:
         self.scopes.pop()
@@ -109,9 +113,13 @@ def assignments(body: Sequence[ast.stmt]) -> Counter[str]:
 
 
 def _targets(statement: ast.stmt) -> Iterator[str]:
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Assign):
-            yield from (t.id for t in node.targets if isinstance(t, ast.Name))
+    match statement:
+        case ast.Assign(targets):
+            yield from (t.id for t in targets if isinstance(t, ast.Name))
+        case ast.For(body=body):
+            yield from (name for inner in body for name in _targets(inner))
+        case ast.If(body=body, orelse=orelse):
+            yield from (name for inner in (*body, *orelse) for name in _targets(inner))
 
 
 def _assigns_element(node: ast.AST) -> bool:

@@ -1,9 +1,8 @@
 """Conversions of kernel scalars on a GPU: narrow floats to and from bits, and floats to integers.
 
-f16         cvt.rn.f16.f32, two at once from sm_80
-bf16        cvt.rn.bf16x2.f32 from sm_80, before it integer code
-f8          widened through f16, whose exponent has room for both; rounded by integer code (the hardware's
-            cvt.rn.satfinite saturates where XLA says inf or NaN)
+f16         cvt.rn.f16.f32
+bf16, f8    the instructions for pairs where the GPU has them, else integer code; f8 is widened through f16,
+            whose exponent has room for both formats
 f32 -> s32  cvt.rzi.s32.f32: saturates, NaN gives 0
 """
 
@@ -17,23 +16,10 @@ from llvmlite import ir
 from jstitch.codegen.cpu import convert
 from jstitch.codegen.cpu.convert import BF16, E4M3FN, F16, Narrow
 from jstitch.codegen.cpu.expression import Value, select
+from jstitch.codegen.cuda import pairs
 from jstitch.codegen.cuda.builder import Builder
 from jstitch.codegen.cuda.declare import Function, Misuse, scalar
 from jstitch.codegen.cuda.scalar import BOOL, KINDS, STORAGE, Argument, Kind, Operand, Storage, constant
-
-_WORD = ir.IntType(32)
-_PAIRS = {F16: "f16x2", BF16: "bf16x2"}
-
-
-def has_pairs(x: Value, form: Narrow) -> bool:
-    """Whether the GPU rounds two values to that format in one instruction."""
-    return form in _PAIRS and bool(x.builder.capability >= (8, 0))
-
-
-def encode_pair(low: Value, high: Value, form: Narrow) -> Value:
-    """Two f32 as one i32 of two codes; only where has_pairs."""
-    instruction = f"cvt.rn.{_PAIRS[form]}.f32 $0, $1, $2;"
-    return Value(low.builder, low.builder.inline(instruction, "=r,f,f", _WORD, high.raw, low.raw))
 
 
 def decode(bits: Value, form: Narrow) -> Value:
@@ -57,8 +43,8 @@ def encode(x: Value, form: Narrow) -> Value:
     """f32 -> iN bits, to nearest even."""
     if form is F16:
         return Value(x.builder, x.builder.fptrunc(x.raw, ir.HalfType())).bits()
-    if form is BF16 and has_pairs(x, form):
-        return encode_pair(x, x.constant(0.0), form).resize(16, signed=False)
+    if form is not F16 and pairs.encodes(x.builder, form):
+        return pairs.encode(x, x.constant(0.0), form).resize(form.width, signed=False)
     return convert.encode(x, form)
 
 

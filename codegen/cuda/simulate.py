@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from jstitch.codegen.cuda.simulate_calls import Calls, smallest_shared_element
-from jstitch.codegen.cuda.simulate_cells import Cell
+from jstitch.codegen.cuda.simulate_cells import Addresses, Cell
 from jstitch.codegen.cuda.simulate_functions import DTYPES
 from jstitch.codegen.cuda.simulate_global import GlobalMemory, total
 from jstitch.codegen.cuda.simulate_lanes import Array, Lanes
@@ -74,7 +74,8 @@ def simulate(
 ) -> Counts:
     """Run every launch in order; arguments[k]: the arrays of launch k's parameters, written in place.
 
-    Arrays are of rank 1, contiguous, of the parameter's dtype and size. Raises SimulationError, and
+    Arrays are of rank 1, contiguous, of the parameter's dtype and size; two parameters of mode 'update' may
+    be given one array, and count as the later one. Raises SimulationError, and
     ValueError for arrays that are not the launch's.
     """
     return Counts(
@@ -88,17 +89,17 @@ def simulate_launch(source: CudaSource, launch: Launch, arrays: Sequence[Array])
     _check_arrays(launch, arrays)
     slots = _slots(launch, granule := smallest_shared_element(source.text))
     order = Order(slots, warps := -(-launch.block // 32))
-    memories = [GlobalMemory(p, a, order) for p, a in zip(launch.parameters, arrays, strict=True)]
+    memories = _memories(launch, arrays, order)
     arena = Arena(launch.shared_bytes, slots, warps, granule, order)
     threads = Threads(order)
     lines, escaping = source.text.splitlines(), escaping_names(function)
     names = [a.arg for a in function.args.args]
-    given = {name: Cell(memory) for name, memory in zip(names, memories, strict=True)}
+    given = {n: Cell(Addresses((m,), np.asarray(0))) for n, m in zip(names, memories, strict=True)}
     with np.errstate(all="ignore"):
         for first in range(0, launch.grid, slots):
             order.start_batch()
             lanes = Lanes.of(np.arange(first, min(first + slots, launch.grid)), launch.block)
-            state = State(launch.function, lines, lanes, dict(given), escaping)
+            state = State(launch.function, lines, lanes, given, escaping=escaping)
             Walker(state, Calls(state, arena, threads), launch.index_bits, launch.grid).run(function.body)
     return _counts(launch, memories, threads, arena)
 
@@ -121,14 +122,35 @@ def _check_arrays(launch: Launch, arrays: Sequence[Array]) -> None:
         )
     for parameter, array in zip(launch.parameters, arrays, strict=True):
         _check_array(parameter, array)
-    for k, one in enumerate(launch.parameters):
-        for j in range(k):
-            both = arrays[k], arrays[j]
-            if "read" != one.mode or launch.parameters[j].mode != "read":
-                if both[0].size and both[1].size and np.may_share_memory(*both):
-                    raise ValueError(
-                        f"{one.name} and {launch.parameters[j].name} share memory that is written"
-                    )
+    _check_overlap(launch, arrays)
+
+
+def _check_overlap(launch: Launch, arrays: Sequence[Array]) -> None:
+    """Memory that is written belongs to one parameter, or to several that update all of it."""
+    cover: int | None = None  # of those before, the one that ends last
+    for k in sorted((k for k, a in enumerate(arrays) if a.size), key=lambda k: _address(arrays[k])):
+        if cover is not None and _address(arrays[k]) < _end(arrays[cover]):
+            one, other = launch.parameters[cover], launch.parameters[k]
+            same = one.mode == other.mode == "update" and _address(arrays[cover]) == _address(arrays[k])
+            if not same and (one.mode != "read" or other.mode != "read"):
+                raise ValueError(f"{one.name} and {other.name} share memory that is written")
+        if cover is None or _end(arrays[k]) > _end(arrays[cover]):
+            cover = k
+
+
+def _end(array: Array) -> int:
+    return _address(array) + array.nbytes
+
+
+def _address(array: Array) -> int:
+    return array.ctypes.data
+
+
+def _memories(launch: Launch, arrays: Sequence[Array], order: Order) -> list[GlobalMemory]:
+    """One for each parameter; parameters that update one buffer share the last one's."""
+    found = [GlobalMemory(p, a, order) for p, a in zip(launch.parameters, arrays, strict=True)]
+    updated = {_address(m.data): m for m in found if m.parameter.mode == "update" and m.data.size}
+    return [updated.get(_address(m.data), m) if m.parameter.mode == "update" else m for m in found]
 
 
 def _check_array(parameter: Parameter, array: Array) -> None:
@@ -142,14 +164,15 @@ def _check_array(parameter: Parameter, array: Array) -> None:
 
 
 def _counts(launch: Launch, memories: Sequence[GlobalMemory], threads: Threads, arena: Arena) -> LaunchCounts:
-    sums = total(memories)
+    alone = {m.name: m for m in memories}
+    sums = total([*alone.values()])
     return LaunchCounts(
         launch.function,
         sums["bytes_read"],
         sums["bytes_written"],
         sums["vectors"],
-        {m.name: m.distinct_read for m in memories},
-        {m.name: m.distinct_written for m in memories},
+        {name: m.distinct_read for name, m in alone.items()},
+        {name: m.distinct_written for name, m in alone.items()},
         threads.barriers,
         threads.team_barriers,
         threads.warp_barriers,

@@ -6,19 +6,19 @@ read_f32x4(b0, i)   ->   Registers of 4 float32 arrays
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from jstitch.codegen.cuda.simulate_cells import Cell, Registers
+from jstitch.codegen.cuda.simulate_cells import Addresses, Cell, Registers, choose
 from jstitch.codegen.cuda.simulate_functions import DTYPES
 from jstitch.codegen.cuda.simulate_global import GlobalMemory
 from jstitch.codegen.cuda.simulate_index import Index, wrap
 from jstitch.codegen.cuda.simulate_lanes import Array
 from jstitch.codegen.cuda.simulate_shared import Arena
-from jstitch.codegen.cuda.simulate_state import State
+from jstitch.codegen.cuda.simulate_state import Active, State
 from jstitch.codegen.cuda.simulate_threads import Threads
 
 VECTOR_BYTES = 16
@@ -68,13 +68,24 @@ class Calls:
 
     # -- memory ---------------------------------------------------------------------------------------
 
-    def _load(self, dtype: str, width: int, memory: Any, index: Any, *, cached: bool) -> Any:
-        self._same(memory, dtype)
-        return self._result(dtype, memory.load(self.state, self.s64(index), width, cached))
+    def _load(self, dtype: str, width: int, address: Any, index: Any, *, cached: bool) -> Any:
+        place, columns = self.s64(index), None
+        for memory, active in self._targets(address):
+            with self.state.only(active):
+                found = self._same(memory, dtype).load(self.state, place, width, cached)
+            columns = (
+                found
+                if columns is None
+                else [choose(active.mask, new, old) for new, old in zip(found, columns, strict=True)]
+            )
+        assert columns is not None
+        return self._result(dtype, columns)
 
-    def _store(self, dtype: str, width: int, memory: Any, index: Any, value: Any, first: Any = 0) -> None:
-        self._same(memory, dtype)
-        memory.store(self.state, self.s64(index), self._values(value, first, width))
+    def _store(self, dtype: str, width: int, address: Any, index: Any, value: Any, first: Any = 0) -> None:
+        values, place = self._values(value, first, width), self.s64(index)
+        for memory, active in self._targets(address):
+            with self.state.only(active):
+                self._same(memory, dtype).store(self.state, place, values)
 
     def _shared_load(self, dtype: str, width: int, tile: Any, index: Any) -> Any:
         found = self.arena.load(self.state, self.s64(tile), self.s64(index), DTYPES[dtype], width)
@@ -86,11 +97,23 @@ class Calls:
         values = self._values(value, first, width)
         self.arena.store(self.state, self.s64(tile), self.s64(index), DTYPES[dtype], values)
 
-    def _same(self, memory: Any, dtype: str) -> None:
-        if not isinstance(memory, GlobalMemory):
-            self.state.fail("a parameter of the launch", type(memory).__name__)
+    def _targets(self, address: Any) -> Iterator[tuple[GlobalMemory, Active]]:
+        """Each memory that an active lane points to, and who does."""
+        if not isinstance(address, Addresses):
+            self.state.fail("a parameter of the launch", type(address).__name__)
+        which, active = address.which, self.state.active
+        used = np.unique(self.state.compress(which))
+        if len(used) == 1:
+            yield address.targets[used[0]], active
+            return
+        for k in used:
+            mask = which == k if active.mask is None else (which == k) & active.mask
+            yield address.targets[k], Active.of(self.state.lanes, mask)
+
+    def _same(self, memory: GlobalMemory, dtype: str) -> GlobalMemory:
         if memory.parameter.dtype != dtype:
             self.state.fail(f"accesses of {memory.parameter.dtype}", f"one of {dtype}", 0, memory.name)
+        return memory
 
     def s64(self, value: Any) -> Index:
         """Of index type, or s64."""

@@ -24,9 +24,21 @@ class Registers:
     cells: list[Cell | None]
 
 
+@dataclass(frozen=True, eq=False)
+class Addresses:
+    """Which parameter's memory each lane (or, at rank 0, every lane) points to."""
+
+    targets: tuple[Any, ...]
+    which: Array
+
+    def among(self, targets: tuple[Any, ...]) -> Array:
+        """`which` as numbers into a longer list of targets."""
+        return np.asarray([targets.index(t) for t in self.targets])[self.which]
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Cell:
-    """value: a scalar (an array over lanes or of rank 0), an Index, Registers, or a parameter's memory."""
+    """value: a scalar (an array over lanes or of rank 0), an Index, Registers, or Addresses."""
 
     value: Any
     assigned: Mask = None
@@ -56,7 +68,13 @@ def same_kind(old: Any, new: Any) -> bool:
     return kind(old) == kind(new)
 
 
-def choose(mask: Array, yes: Any, no: Any) -> Any:
+def choose(mask: Mask, yes: Any, no: Any) -> Any:
+    """`yes` on the lanes of the mask, `no` on the others; two values of one type."""
+    if mask is None:
+        return yes
+    if isinstance(yes, Addresses):
+        targets = _all_targets(yes, no)
+        return Addresses(targets, np.where(mask, yes.among(targets), no.among(targets)))
     if isinstance(yes, Index):
         low, high = min(yes.low, no.low), max(yes.high, no.high)
         return Index(np.where(mask, yes.raw, no.raw), low, high, int(np.gcd(yes.multiple, no.multiple)))
@@ -74,6 +92,9 @@ def take(cell: Cell, positions: Array) -> Cell:
             Index(_some(value.raw, positions), value.low, value.high, value.multiple),
             _some(cell.assigned, positions),
         )
+    if isinstance(value, Addresses):
+        which = _some(value.which, positions)
+        return Cell(Addresses(value.targets, which), _some(cell.assigned, positions))
     if isinstance(value, np.ndarray | np.generic):
         return Cell(_some(value, positions), _some(cell.assigned, positions))
     return cell
@@ -94,6 +115,11 @@ def put(old: Cell | None, new: Cell, positions: Array, count: int) -> Cell:
             for k, cell in enumerate(value.cells)
         ]
         return Cell(Registers(value.dtype, cells), assigned)
+    if isinstance(value, Addresses):
+        pointed = value if old is None else old.value
+        targets = _all_targets(value, pointed)
+        start = None if old is None else pointed.among(targets)
+        return Cell(Addresses(targets, _over(start, value.among(targets), positions, count)), assigned)
     if isinstance(value, Index):
         low, high, multiple = value.low, value.high, value.multiple
         if old is not None:
@@ -102,6 +128,10 @@ def put(old: Cell | None, new: Cell, positions: Array, count: int) -> Cell:
         raw = _over(None if old is None else old.value.raw, value.raw, positions, count)
         return Cell(Index(raw, low, high, multiple), assigned)
     return Cell(_over(None if old is None else old.value, value, positions, count), assigned)
+
+
+def _all_targets(a: Addresses, b: Addresses) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys((*a.targets, *b.targets)))
 
 
 def _put_element(old: Cell | None, new: Cell | None, positions: Array, count: int) -> Cell | None:

@@ -6,7 +6,6 @@ access can touch. Shadow arrays say for each element who wrote it and who read i
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 
@@ -133,14 +132,17 @@ class GlobalMemory:
 
     def _note_readers(self, lanes: Lanes, row: Array, width: int, time: int) -> None:
         views = {field: rows_of(array, width) for field, array in self._readers.items()}
+        alone = True
         for field, mine in (("thread", lanes.number), ("cta", lanes.cta.astype(np.int32))):
             column, old = _column(mine, width), views[field][row]
             views[field][row] = column
             several = (views[field][row] != column) | ((old != NOBODY) & (old != column))
             if several.any():
                 elements = row[several] if width == 1 else _elements(row, width)[several]
-                self._readers[field][elements] = SEVERAL
-        for k in range(width):
+                self._readers[field][elements], alone = SEVERAL, False
+        if alone:
+            views["warps"][row] = _column(lanes.bit, width)
+        for k in range(0 if alone else width):
             np.bitwise_or.at(self._readers["warps"], row * width + k, lanes.bit)
         views["time"][row] = time
 
@@ -206,8 +208,5 @@ def _span(width: int) -> str:
 
 def total(memories: Sequence[GlobalMemory]) -> dict[str, int]:
     """Sums of what the parameters counted."""
-    sums: dict[str, int] = defaultdict(int)
-    for memory in memories:
-        for field in ("bytes_read", "bytes_written", "vectors"):
-            sums[field] += getattr(memory, field)
-    return dict(sums)
+    fields = ("bytes_read", "bytes_written", "vectors")
+    return {field: sum(getattr(memory, field) for memory in memories) for field in fields}

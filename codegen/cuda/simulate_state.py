@@ -5,7 +5,7 @@ Assigning under a mask leaves the other lanes' values as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -53,7 +53,8 @@ class State:
     function: str
     source: list[str]
     lanes: Lanes
-    names: dict[str, Cell]
+    parameters: Mapping[str, Cell]
+    names: dict[str, Cell] = field(default_factory=dict)
     escaping: frozenset[str] = frozenset()
     line: int = 0
     active: Active = field(init=False)
@@ -130,7 +131,7 @@ class State:
     # -- variables ------------------------------------------------------------------------------------
 
     def read(self, name: str) -> Any:
-        cell = self.names.get(name)
+        cell = self.names.get(name) or self.parameters.get(name)
         return self.checked(cell, name)
 
     def checked(self, cell: Cell | None, name: str) -> Any:

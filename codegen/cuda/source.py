@@ -33,7 +33,7 @@ class Launch:
     """`function(*addresses)` on grid x block threads, one dimension each.
 
     shared_bytes: the dynamic arena. index_bits: 32 when every index fits, else 64. work: elements of light
-    work, roughly.
+    work, roughly. bytes_read, bytes_written: of memory, counted from the code (traffic.py).
     """
 
     function: str
@@ -43,6 +43,8 @@ class Launch:
     index_bits: Literal[32, 64]
     parameters: tuple[Parameter, ...]
     work: int
+    bytes_read: int = 0
+    bytes_written: int = 0
 
 
 @dataclass(frozen=True)

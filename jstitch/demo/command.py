@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 import jax
 from rich.console import Console
@@ -12,7 +14,7 @@ from jstitch.demo.corpus import load_corpus
 from jstitch.demo.model import ModelConfig
 from jstitch.demo.report import show
 from jstitch.demo.training import Side, TrainingConfig, prepare, train
-from jstitch.runtime.report import last_report, record_count
+from jstitch.runtime.report import Record, last_report, record_count
 
 SMALL = ModelConfig(vocabulary=512, length=32, width=32, heads=2, layers=2)
 
@@ -23,7 +25,8 @@ SMALL = ModelConfig(vocabulary=512, length=32, width=32, heads=2, layers=2)
 def demo(steps: int, small: bool) -> None:
     """Train a small language model on the standard library's sources, under jax.jit and jstitch.jit in turn.
 
-    Exits with status 1 when the two loss curves differ by more than 1e-4, relatively.
+    Exits with status 1 when the two loss curves differ by more than 1e-4, relatively, or when no kernel was
+    stitched.
     """
     console = Console()
     config = TrainingConfig(SMALL if small else ModelConfig(), steps=steps)
@@ -45,8 +48,21 @@ def demo(steps: int, small: bool) -> None:
             corpus,
             lambda: progress.update(task, advance=1, description=_losses(sides)),
         )
-    if not show(console, *sides, records):
+    agree = show(console, *sides, records)
+    _require_kernels(records)
+    if not agree:
         raise SystemExit(1)
+
+
+def _require_kernels(records: Sequence[Record]) -> None:
+    """Raises ClickException (status 1) when jstitch.jit left everything to XLA."""
+    if any(record.kernels for record in records):
+        return
+    reasons = "; ".join(dict.fromkeys(record.reason for record in records if record.reason))
+    raise click.ClickException(
+        f"expected stitched kernels in the training step, found none: {reasons or 'no reason was noted'}."
+        " Set JSTITCH_STRICT=1 for the traceback, JSTITCH_DUMP_DIR=<folder> for the stages."
+    )
 
 
 def _losses(sides: tuple[Side, ...]) -> str:

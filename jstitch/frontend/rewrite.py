@@ -16,9 +16,11 @@ from jstitch.frontend.importer import import_ops
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import KERNEL
 from jstitch.options import CompileOptions
-from jstitch.passes.alias_donated import alias_donated
+from jstitch.passes.absorb_updates import absorb_updates, contracted
+from jstitch.passes.alias_donated import alias_donated, carried_by_loops
 from jstitch.passes.build_nest import CannotLowerError
 from jstitch.passes.contract_patterns import contract_patterns, map_frames
+from jstitch.passes.copy_carried import copy_carried
 from jstitch.passes.lower_kernel import lower_kernel
 from jstitch.passes.pipeline import PIPELINE, run
 from jstitch.passes.plan import FusionPattern
@@ -73,12 +75,12 @@ def stitch_graph(
 
     donated: graph inputs whose memory may be written -> the output that takes it.
     """
-    builder = _Builder(name, options, dump, backend, donated)
+    builder = _Builder(name, options, dump, backend, {**carried_by_loops(graph), **donated})
 
     def change(frame: Graph) -> Graph:
-        plan = plan_frame(frame, options)
+        plan = plan_frame(copy_carried(frame), options)
         dump.plan(plan)
-        return contract_patterns(plan, builder.build)
+        return contract_patterns(absorb_updates(plan), builder.build)
 
     return map_frames(graph, change)
 
@@ -97,14 +99,15 @@ class _Builder:
         self.name, self.options, self.dump = name, options, dump
         self.backend, self.donated = backend, donated
         self.count = 0
+        self.traffic: dict[str, tuple[int, int]] = {}
 
     def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:
         """Attributes of the kernel op; None when no kernel can express the pattern (it stays XLA's)."""
         name = f"{self.name}_{self.count}"
         try:
-            kernel = lower_kernel(
-                name, pattern.ops, pattern.inputs, pattern.outputs, self.options.arena_bytes
-            )
+            inputs, _, outputs = contracted(pattern)
+            limit = self.options.arena_bytes
+            kernel = lower_kernel(name, pattern.ops, inputs, outputs, limit, updates=pattern.updates)
             kernel = alias_donated(kernel, pattern, self.donated)
             self.dump.check(kernel)
             built = self.backend.build(kernel, self.options.cache_dir)
@@ -113,6 +116,8 @@ class _Builder:
             note(details_refused=str(error))
             return None
         self.count += 1
+        self.traffic |= built.traffic
+        note(bytes=dict(self.traffic))
         return {
             "name": name,
             "kernel": kernel,

@@ -70,8 +70,12 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         kept_first=True,
         blocks=False,
         seams=False,
+        one_pass=True,
+        variance_block=0,
         combine_whole=1 << 62,
         max_buffers=480,
+        updates=True,
+        keep_cost=20.0,
         machine=Machine(
             launch=spec.launch_seconds,
             call=0.0,

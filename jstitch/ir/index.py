@@ -199,6 +199,8 @@ def mod(e: Index, k: int) -> Index:
 
 def clamp(e: Index, lo: int, hi: int) -> Index:
     a, b = bounds(e)
+    if lo == hi:
+        return const(lo)
     if lo <= a and b <= hi:
         return e
     return const(min(max(e.const, lo), hi)) if e.is_const else var(Clamp(e, lo, hi))

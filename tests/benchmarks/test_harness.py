@@ -115,6 +115,14 @@ def test_verdict() -> None:
     assert geometric_mean([1.0, 4.0]) == pytest.approx(2.0)
 
 
+def test_measuring_xla_against_itself_by_accident_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = {"workload": "w", "size": "l2", "malloc": "tuned", "alone": {"ratio": 1.0}, "stitched_kernels": 0}
+    assert verdict(Console(), [plain, plain], 0.0) == 1
+    assert "no kernel was stitched in any of 2 measurements" in capsys.readouterr().out
+    assert verdict(Console(), [plain, plain | {"stitched_kernels": 1}], 0.0) == 0
+    assert verdict(Console(), [plain], 0.0, compares=False) == 0
+
+
 def test_a_child_prints_rows() -> None:
     arguments = [
         "child",

@@ -76,3 +76,12 @@ def test_help(arguments: list[str]) -> None:
 
 def test_bad_number_of_steps() -> None:
     assert CliRunner().invoke(main, ["demo", "--steps", "0"]).exit_code == 2
+
+
+def test_a_demo_without_kernels_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which nothing is stitched must not pass for one on which stitching is worth nothing."""
+    monkeypatch.setattr("jstitch.demo.command.jit", jax.jit)
+    monkeypatch.setattr("jstitch.demo.command.SMALL", TINY)
+    result = CliRunner().invoke(main, ["demo", "--small", "--steps", "1"])
+    assert result.exit_code == 1
+    assert "expected stitched kernels in the training step, found none" in result.output

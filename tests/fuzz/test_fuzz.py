@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import OPS, build
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes import form_groups, place_values, profile
+from jstitch.passes import form_groups, profile
 from jstitch.runtime.report import record_count, stitch_count
 from tests.fuzz.harness import run_alone, run_batch
 from tests.fuzz.programs import make_program
@@ -31,10 +31,9 @@ LARGE = Limits(ops=7, elements=1 << 16)
 @pytest.fixture
 def many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tensors are cut into programs, phases and tiles like large ones."""
-    small = replace(profile.CPU, program_work=16, combine_whole=64, partial_rows=2)
+    small = replace(profile.CPU, program_work=16, combine_whole=64, partial_rows=2, keep_cost=1.0)
     monkeypatch.setattr(profile, "CPU", small)
     monkeypatch.setattr(form_groups, "RECOMPUTE", 6.0)
-    monkeypatch.setattr(place_values, "KEEP_COST", 1.0)
 
 
 def batches(start: int, stop: int) -> list[range]:

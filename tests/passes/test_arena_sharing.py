@@ -22,7 +22,7 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.types import DType
 from jstitch.options import CompileOptions
-from jstitch.passes import place_tiles, place_values, profile
+from jstitch.passes import place_tiles, profile
 from jstitch.passes.build_nest import CannotLowerError
 from jstitch.passes.check_kernel import check_kernel
 from jstitch.passes.lower_kernel import lower_kernel
@@ -164,7 +164,7 @@ def test_random_row_programs_are_the_same_bit_for_bit() -> None:
 
 
 def test_random_graphs_are_the_same_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place_values, "KEEP_COST", 1.0)
+    monkeypatch.setattr(profile, "CPU", replace(profile.CPU, keep_cost=1.0))
     limits = Limits(ops=30, rank=3, elements=256, dtypes=(DType.F32,), empty=False)
     shared = 0
     for seed in range(60):

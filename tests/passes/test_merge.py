@@ -14,10 +14,13 @@ import jstitch
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes.check_plan import check_plan
+from jstitch.passes import pack_patterns
+from jstitch.passes.break_cycles import break_cycles
+from jstitch.passes.check_plan import check_plan, waiting_patterns
 from jstitch.passes.merge_patterns import merge_patterns
 from jstitch.passes.plan import FusionPlan, make_patterns
 from jstitch.passes.plan_frame import plan_frame
+from jstitch.passes.plan_layers import plan_layers
 
 TILE = TensorType((64, 32), DType.F32)
 
@@ -62,6 +65,44 @@ def test_merged_plans_are_acyclic(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_whole_plans_are_right(seed: int) -> None:
     assert not check_plan(plan_frame(random_frame(seed), jstitch.CompileOptions(gate="off")))
+
+
+@pytest.mark.parametrize("part", ["_Merger._reaches", "_longest_paths"])
+def test_a_cycle_costs_only_the_patterns_on_it(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With merging or packing broken, cyclic joins are undone and nothing else is."""
+    if part == "_longest_paths":
+        monkeypatch.setattr(pack_patterns, part, lambda before: dict.fromkeys(before, 0))
+        plans = [scattered(random_frame(seed), seed) for seed in range(10)]
+        broken = [pack_patterns.pack_patterns(plan) for plan in plans]
+    else:
+        monkeypatch.setattr(f"jstitch.passes.merge_patterns.{part}", lambda *_: False)
+        plans = [plan_layers(random_frame(seed)) for seed in range(10)]
+        broken = [merge_patterns(plan) for plan in plans]
+    assert any("wait for each other" in p for plan in broken for p in check_plan(plan))
+    for plan, cyclic in zip(plans, broken, strict=True):
+        mended = break_cycles(cyclic, plan)
+        assert not cycles(check_plan(mended))
+        waiting = waiting_patterns(cyclic) or frozenset()
+        untouched = {p.ops for n, p in enumerate(cyclic.patterns) if n not in waiting}
+        assert untouched <= {p.ops for p in mended.patterns}
+        assert _covered(mended) == _covered(plan)
+
+
+def test_patterns_that_were_made_cyclic_are_left_out() -> None:
+    x = Value(TILE)
+    a = build.elementwise("stablehlo.exponential", x)
+    b = build.elementwise("stablehlo.negate", a.result)
+    c = build.add(a.result, b.result)
+    frame = Graph((x,), (a, b, c), c.results)
+    plan = FusionPlan(frame, make_patterns(frame, [[a, c], [b]], "test"))
+    left = break_cycles(plan, plan)
+    assert not check_plan(left)
+    assert not left.patterns
+    assert {r.rule for r in left.refusals} == {"cycle"}
+
+
+def _covered(plan: FusionPlan) -> set[Op]:
+    return {op for p in plan.patterns for op in p.ops}
 
 
 def test_packed_lanes_of_which_some_write_in_place() -> None:

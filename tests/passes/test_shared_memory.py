@@ -165,6 +165,10 @@ def test_bad_stages_are_refused() -> None:
         plan_shared_memory(Stages((0,), ()), {7: Request(4, Priority.MUST)}, 64)
 
 
+def test_nothing_needs_nothing() -> None:
+    assert plan_shared_memory(Stages[int]((), ()), {}, 0) == SharedMemoryPlan({}, 0, (), {})
+
+
 def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
     return jnp.einsum("bqk,bkd->bqd", jax.nn.softmax(jnp.einsum("bqd,bkd->bqk", q, k) * 0.1), v)
 

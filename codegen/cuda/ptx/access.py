@@ -29,7 +29,7 @@ def move(step: Instruction, operands: Operands) -> Run | None:
     if (found := _ACCESS.fullmatch(step.opcode)) is None:
         return None
     place, values = step.operands if found["name"] == "st" else step.operands[::-1]
-    if found["space"] == "param":
+    if found["space"] == "param" and not operands.is_indirect(place):
         return _parameters(found["name"], place, elements(values), operands, found["t"])
     space = found["space"] or "generic"
     count = int(found["count"] or 1)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from jstitch.codegen.cuda.ptx.block import Barrier, Block, Program
 from jstitch.codegen.cuda.ptx.error import Fault, PtxError
-from jstitch.codegen.cuda.ptx.frame import Frame, Lanes
+from jstitch.codegen.cuda.ptx.frame import Frame
+from jstitch.codegen.cuda.ptx.group import Lanes
 from jstitch.codegen.cuda.ptx.scalar import UNSIGNED, Array
 
 BARRIERS = 16
@@ -67,7 +68,7 @@ class Batch:
         if len(lanes) == self.frame.size:
             return number
         block = self.program.blocks[number]
-        frame = self._gather(lanes, block)
+        frame = self.frame.subset(lanes, block.needed)
         goes = self._execute(frame, block)
         self._scatter(frame, block)
         if block.barrier is not None:
@@ -76,14 +77,6 @@ class Batch:
         elif (next_place := self._go(frame, block, goes, number, lanes)) is not None:
             self.place[lanes] = next_place
         return None
-
-    def _gather(self, lanes: Lanes, block: Block) -> Frame:
-        frame = self.frame.subset(lanes)
-        frame.registers = list(self.frame.registers)
-        for number in block.needed:
-            value = frame.registers[number]
-            frame.registers[number] = value if len(value) == 1 else value[lanes]
-        return frame
 
     def _scatter(self, frame: Frame, block: Block) -> None:
         for number in block.written:
@@ -143,7 +136,7 @@ class Batch:
         expected = np.full(frame.size, size) if barrier.count is None else frame.spread(barrier.count(frame))
         self.waits[frame.lanes] = keys
         self.wait_line[frame.lanes] = frame.order.line
-        self._check_lines(keys, block)
+        self._check_lines(keys, int(self.place[frame.lanes[0]]), block)
         arrived = np.bincount(self.waits[self.waits >= 0], minlength=int(keys.max()) + 1)[keys]
         if (arrived > expected).any():
             first = int(np.argmax(arrived > expected))
@@ -151,9 +144,10 @@ class Batch:
             raise self._error(reason, block, int(frame.lanes[first]))
         self._release(keys[arrived == expected], int(expected.max()) == size)
 
-    def _check_lines(self, keys: Lanes, block: Block) -> None:
-        """Raises PtxError when threads meet at a barrier from different lines."""
-        waiting = np.flatnonzero(np.isin(self.waits, keys) & (self.wait_line != self.frame.order.line))
+    def _check_lines(self, keys: Lanes, place: int, block: Block) -> None:
+        """Raises PtxError when threads meet at a barrier from different instructions."""
+        same = np.isin(self.waits, keys)
+        waiting = np.flatnonzero(same & (self.place != place))
         if len(waiting):
             lane = int(waiting[0])
             other = f"thread {int(self.frame.threads[lane]) % self.frame.order.block} at line"

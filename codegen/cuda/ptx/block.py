@@ -33,7 +33,8 @@ class Barrier:
 class Block:
     """Runs `steps`, then the barrier, then goes to `target` where the guard holds, else to the next block.
 
-    cost: instructions of the text. needed, written: registers read before they are written, and written.
+    cost: instructions of the text. needed: registers read before they are written. written: those that
+    some block needs.
     """
 
     steps: list[tuple[Instruction, Run]] = field(default_factory=list)
@@ -75,7 +76,9 @@ def build(flat: Flat) -> Program:
             _new_block(blocks, operands, True)
     _new_block(blocks, operands, True)
     blocks.pop()
+    outlive = {number for block in blocks for number in block.needed}
     for block in blocks:
+        block.written = tuple(number for number in block.written if number in outlive)
         if isinstance(block.target, str):
             block.target = _find(labels, block.target, len(blocks), block.last)
     return Program(tuple(blocks), operands, flat)

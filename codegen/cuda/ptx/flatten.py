@@ -18,6 +18,7 @@ from jstitch.codegen.cuda.ptx.error import PtxError
 from jstitch.codegen.cuda.ptx.parse import Function, Module, Statement, Variable, read_variable
 from jstitch.codegen.cuda.ptx.scalar import width
 
+PARAMETER_BASE = 1 << 20  # of the entry's parameters, 8 bytes each
 SHARED_BASE = 1 << 24
 LOCAL_BASE = 1 << 30
 WINDOW = 36  # an address's bits above this one name its global buffer
@@ -53,7 +54,7 @@ class Instruction:
 
     def __str__(self) -> str:
         guard = f"@{'!' * self.negated}{self.guard} " if self.guard else ""
-        return f"{guard}{self.opcode} {', '.join(self.operands)}"
+        return re.sub(r"#\d+", "", f"{guard}{self.opcode} {', '.join(self.operands)}")
 
 
 @dataclass
@@ -89,6 +90,7 @@ def flatten(module: Module, entry: str) -> Flat:
         known = sorted(name for name, f in module.functions.items() if f.entry)
         raise PtxError(f"expected an entry named {entry!r}, found {known}")
     flat = Flat(module, function)
+    flat.symbols |= {formal: PARAMETER_BASE + 8 * n for n, formal in enumerate(function.formals)}
     _place_variables(flat)
     _walk(flat, function, ChainMap(), None, ())
     return flat

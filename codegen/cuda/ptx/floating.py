@@ -64,7 +64,7 @@ def _finish(m: Match, apply: Apply, arity: int) -> Form:
 def saturate(value: Array) -> Array:
     """Clamped to [0, 1]; NaN becomes 0."""
     kind = value.dtype.type
-    return np.where(value > 0, np.minimum(value, kind(1)), kind(0))
+    return np.asarray(np.where(value > 0, np.minimum(value, kind(1)), kind(0)))
 
 
 _SIMPLE: dict[str, Apply] = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}

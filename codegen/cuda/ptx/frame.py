@@ -1,49 +1,38 @@
-"""The lanes that run an instruction together, and how an instruction reads and writes their registers.
+"""The lanes that run a block together, and how an instruction reads and writes their registers.
 
 A register is an array of one element per lane, or of one element for all lanes. It is never written in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from jstitch.codegen.cuda.ptx.group import Group, Lanes
+from jstitch.codegen.cuda.ptx.memory import Memory
 from jstitch.codegen.cuda.ptx.scalar import Array
-
-if TYPE_CHECKING:
-    from jstitch.codegen.cuda.ptx.memory import Memory
-    from jstitch.codegen.cuda.ptx.order import Order
-
-Lanes = NDArray[np.int64]
 
 
 @dataclass
-class Frame:
-    """lanes: numbers in the batch, ascending. threads: the same lanes, numbered over the whole launch."""
+class Frame(Group):
+    """A group with its registers, the launch's memory, and its number of CTAs."""
 
     registers: list[Array]
-    lanes: Lanes
-    threads: Lanes
-    grid: int
-    order: Order
     memory: Memory
+    grid: int
 
-    @property
-    def size(self) -> int:
-        """Number of lanes."""
-        return len(self.lanes)
-
-    def spread(self, value: Array) -> Array:
-        """The value with one element per lane."""
-        return value if len(value) == len(self.lanes) else np.broadcast_to(value, len(self.lanes))
-
-    def subset(self, positions: Lanes) -> Frame:
-        """The same instruction's lanes at `positions` only, without registers."""
-        return Frame([], self.lanes[positions], self.threads[positions], self.grid, self.order, self.memory)
+    def subset(self, positions: Lanes, needed: Sequence[int]) -> Frame:
+        """The lanes at `positions`, with the registers that they need."""
+        registers = list(self.registers)
+        for number in needed:
+            value = registers[number]
+            registers[number] = value if len(value) == 1 else value[positions]
+        return Frame(
+            self.lanes[positions], self.threads[positions], self.order, registers, self.memory, self.grid
+        )
 
 
 Read = Callable[[Frame], Array]

@@ -53,7 +53,7 @@ def high(a: Array, b: Array) -> Array:
     bits = a.dtype.itemsize * 8
     if bits < 64:
         wide = (SIGNED if a.dtype.kind == "i" else UNSIGNED)[bits * 2]
-        return ((a.astype(wide) * b.astype(wide)) >> bits).astype(a.dtype)
+        return np.asarray(((a.astype(wide) * b.astype(wide)) >> bits).astype(a.dtype))
     half, low = np.uint64(32), np.uint64(2**32 - 1)
     x, y = a.view(np.uint64), b.view(np.uint64)
     cross = (x >> half) * (y & low) + (((x & low) * (y & low)) >> half)
@@ -108,7 +108,7 @@ def shift_left(a: Array, n: Array) -> Array:
     """a << n, 0 where n reaches the width. n: unsigned 32-bit."""
     bits = a.dtype.itemsize * 8
     shifted = a << (n & np.uint32(bits - 1)).astype(a.dtype)
-    return shifted if n.max() < bits else np.where(n < bits, shifted, a.dtype.type(0))
+    return np.asarray(shifted if n.max() < bits else np.where(n < bits, shifted, a.dtype.type(0)))
 
 
 def shift_right(a: Array, n: Array) -> Array:
@@ -117,7 +117,7 @@ def shift_right(a: Array, n: Array) -> Array:
     if a.dtype.kind == "i":
         return np.asarray(a >> np.minimum(n, np.uint32(bits - 1)).astype(a.dtype))
     shifted = a >> (n & np.uint32(bits - 1)).astype(a.dtype)
-    return shifted if n.max() < bits else np.where(n < bits, shifted, a.dtype.type(0))
+    return np.asarray(shifted if n.max() < bits else np.where(n < bits, shifted, a.dtype.type(0)))
 
 
 @form(r"shl\.(?P<t>b16|b32|b64)")
@@ -142,7 +142,7 @@ def _funnel(m: Match) -> Form:
 
 def _low_mask(count: Array, dtype: Any) -> Array:
     """Ones in the lowest `count` bits."""
-    return shift_left(np.ones(1, dtype), count) - dtype.type(1)
+    return np.asarray(shift_left(np.ones(1, dtype), count) - dtype.type(1))
 
 
 @form(r"bfe\.(?P<t>[su](?:32|64))")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from jstitch.codegen.cuda.ptx.error import Fault
 from jstitch.codegen.cuda.ptx.flatten import LOCAL_BASE, SHARED_BASE, WINDOW
-from jstitch.codegen.cuda.ptx.frame import Frame, Lanes
+from jstitch.codegen.cuda.ptx.group import Group, Lanes
 from jstitch.codegen.cuda.ptx.scalar import Array
 from jstitch.codegen.cuda.ptx.shadow import Shadow
 
@@ -79,41 +79,42 @@ class Memory:
     windows: dict[int, Region]
     shared: Region
     local: Region
+    parameters: Region
     tally: Tally = field(default_factory=Tally)
 
-    def load(self, frame: Frame, address: Array, access: Access) -> list[Array]:
+    def load(self, group: Group, address: Array, access: Access) -> list[Array]:
         """The elements of every lane. Raises Fault."""
-        parts = self._locate(frame, frame.spread(address), access)
+        parts = self._locate(group, group.spread(address), access)
         if len(parts) == 1:
-            return _read(frame, parts[0][0], parts[0][2], access)
-        values = [np.empty(frame.size, access.dtype) for _ in range(access.count)]
+            return _read(group, parts[0][0], parts[0][2], access)
+        values = [np.empty(group.size, access.dtype) for _ in range(access.count)]
         for region, positions, offsets in parts:
-            for value, part in zip(values, _part(frame, positions, region, offsets, access), strict=True):
+            for value, part in zip(values, _part(group, positions, region, offsets, access), strict=True):
                 value[positions] = part
         return values
 
-    def store(self, frame: Frame, address: Array, values: Sequence[Array], access: Access) -> None:
+    def store(self, group: Group, address: Array, values: Sequence[Array], access: Access) -> None:
         """Write every lane's elements. Raises Fault."""
-        spread = [frame.spread(value) for value in values]
-        for region, positions, offsets in self._locate(frame, frame.spread(address), access):
+        spread = [group.spread(value) for value in values]
+        for region, positions, offsets in self._locate(group, group.spread(address), access):
             part = spread if positions is None else [value[positions] for value in spread]
             try:
-                _write(frame if positions is None else frame.subset(positions), region, offsets, part, access)
+                _write(group if positions is None else group.part(positions), region, offsets, part, access)
             except Fault as fault:
                 raise _whole(fault, positions) from None
 
-    def _locate(self, frame: Frame, address: Array, access: Access) -> list[tuple[Region, Any, Lanes]]:
+    def _locate(self, group: Group, address: Array, access: Access) -> list[tuple[Region, Any, Lanes]]:
         """Regions with the positions of their lanes (None: all) and the offsets in their data."""
         keys = _keys(address, access.space)
         parts: list[tuple[Region, Any, Lanes]] = []
         if (keys == keys[0]).all():
             region = self._region(int(keys[0]), int(address[0]), access, 0)
-            parts.append((region, None, self._offsets(frame, region, address, access, None)))
+            parts.append((region, None, self._offsets(group, region, address, access, None)))
         else:
             for key in np.unique(keys):
                 positions = np.flatnonzero(keys == key)
                 region = self._region(int(key), int(address[positions[0]]), access, int(positions[0]))
-                offsets = self._offsets(frame, region, address[positions], access, positions)
+                offsets = self._offsets(group, region, address[positions], access, positions)
                 parts.append((region, positions, offsets))
         for region, _, offsets in parts:
             self._count(region, len(offsets), access)
@@ -124,12 +125,14 @@ class Memory:
             return self.shared
         if key == -2:
             return self.local
+        if key == -3:
+            return self.parameters
         if (region := self.windows.get(key)) is None:
             nearest = self.windows.get((address + (1 << WINDOW - 1)) >> WINDOW)
             raise _outside(nearest, address, access, position)
         return region
 
-    def _offsets(self, frame: Frame, region: Region, address: Array, access: Access, positions: Any) -> Lanes:
+    def _offsets(self, group: Group, region: Region, address: Array, access: Access, positions: Any) -> Lanes:
         size, offsets = access.size, address - np.uint64(region.base)
         if size > region.size or int(offsets.max()) > region.size - size:
             first = int(np.argmax(offsets > max(region.size - size, -1)) if size <= region.size else 0)
@@ -145,7 +148,7 @@ class Memory:
         inside = offsets.astype(np.int64)
         if region.unit_of is None:
             return inside
-        lanes = frame.lanes if positions is None else frame.lanes[positions]
+        lanes = group.lanes if positions is None else group.lanes[positions]
         return inside + region.unit_of[lanes] * region.stride
 
     def _nearest(self, region: Region, address: int) -> Region:
@@ -161,12 +164,13 @@ class Memory:
             self.tally.vector_accesses += lanes * (access.size >= 16)
 
 
+_SPACES = {"shared": -1, "local": -2, "param": -3}
+
+
 def _keys(address: Array, space: str) -> NDArray[np.int64]:
-    """The window of each address; -1 for shared, -2 for local memory."""
-    if space == "shared":
-        return np.full(1, -1)
-    if space == "local":
-        return np.full(1, -2)
+    """The window of each address; -1 for shared, -2 for local memory, -3 for parameters."""
+    if space in _SPACES:
+        return np.full(1, _SPACES[space])
     window = (address >> np.uint64(WINDOW)).astype(np.int64)
     if space == "generic" and window.min() == 0:
         near = np.where(address >= LOCAL_BASE, -2, np.where(address >= SHARED_BASE, -1, 0))
@@ -185,14 +189,14 @@ def _outside(region: Region | None, address: int, access: Access, position: int)
 
 
 def _whole(fault: Fault, positions: Any) -> Fault:
-    """A fault of some of the frame's lanes, as one of the frame."""
+    """A fault of some of the group's lanes, as one of the group."""
     position = fault.position if positions is None else int(positions[fault.position])
     return Fault(fault.reason, position, fault.address, fault.buffer)
 
 
-def _part(frame: Frame, positions: Any, region: Region, offsets: Lanes, access: Access) -> list[Array]:
+def _part(group: Group, positions: Any, region: Region, offsets: Lanes, access: Access) -> list[Array]:
     try:
-        return _read(frame.subset(positions), region, offsets, access)
+        return _read(group.part(positions), region, offsets, access)
     except Fault as fault:
         raise _whole(fault, positions) from None
 
@@ -204,31 +208,31 @@ def _named(fault: Fault, region: Region, offsets: Lanes) -> Fault:
     return Fault(reason, fault.position, region.base + offset, region.name)
 
 
-def _read(frame: Frame, region: Region, offsets: Lanes, access: Access) -> list[Array]:
+def _read(group: Group, region: Region, offsets: Lanes, access: Access) -> list[Array]:
     if access.constant and region.written_line:
         raise _named(Fault(f".nc reads what line {region.written_line} writes", 0), region, offsets)
     if access.constant:
-        region.read_only_line = frame.order.line
+        region.read_only_line = group.order.line
     if region.shadow is not None and (access.constant or not region.writable):
-        region.shadow.mark_read(frame, offsets, access.size)
+        region.shadow.mark_read(group, offsets, access.size)
     elif region.shadow is not None:
         try:
-            region.shadow.check_read(frame, offsets, access.size)
+            region.shadow.check_read(group, offsets, access.size)
         except Fault as fault:
             raise _named(fault, region, offsets) from None
     data, first = region.typed(access.dtype), offsets // access.dtype.itemsize
     return [data[first + n] if n else data[first] for n in range(access.count)]
 
 
-def _write(frame: Frame, region: Region, offsets: Lanes, values: Sequence[Array], access: Access) -> None:
+def _write(group: Group, region: Region, offsets: Lanes, values: Sequence[Array], access: Access) -> None:
     if not region.writable or region.read_only_line:
         why = f"line {region.read_only_line} reads by .nc" if region.writable else "is constant"
         raise _named(Fault(f"writes memory that {why}", 0), region, offsets)
-    region.written_line = frame.order.line
+    region.written_line = group.order.line
     shared_by_lanes = np.zeros(0, np.int64)
     if region.shadow is not None:
         try:
-            shared_by_lanes = region.shadow.check_write(frame, offsets, access.size)
+            shared_by_lanes = region.shadow.check_write(group, offsets, access.size)
         except Fault as fault:
             raise _named(fault, region, offsets) from None
     data, first = region.typed(access.dtype), offsets // access.dtype.itemsize

@@ -101,6 +101,11 @@ class Operands:
         read = self.source(place["base"], "u64")
         return lambda frame: read(frame) + offset
 
+    def is_indirect(self, text: str) -> bool:
+        """Whether `[base+offset]` has a register for its base."""
+        place = _PLACE.fullmatch(text.strip("[] "))
+        return place is not None and place["base"] in self.numbers
+
     def parameter(self, text: str, index: int, type_name: str) -> str:
         """The register that stands for element `index` of the type at `[parameter+offset]`."""
         place = _PLACE.fullmatch(text.strip("[] "))

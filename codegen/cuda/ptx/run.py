@@ -17,7 +17,14 @@ from jstitch.codegen.cuda.ptx import carry, compare, convert, floating, integer
 from jstitch.codegen.cuda.ptx.batch import Batch
 from jstitch.codegen.cuda.ptx.block import Program, build
 from jstitch.codegen.cuda.ptx.error import PtxError
-from jstitch.codegen.cuda.ptx.flatten import FIRST_VARIABLE, LOCAL_BASE, SHARED_BASE, WINDOW, flatten
+from jstitch.codegen.cuda.ptx.flatten import (
+    FIRST_VARIABLE,
+    LOCAL_BASE,
+    PARAMETER_BASE,
+    SHARED_BASE,
+    WINDOW,
+    flatten,
+)
 from jstitch.codegen.cuda.ptx.frame import Frame
 from jstitch.codegen.cuda.ptx.memory import Memory, Region, Tally
 from jstitch.codegen.cuda.ptx.order import Clock, Order
@@ -25,7 +32,7 @@ from jstitch.codegen.cuda.ptx.parse import parse
 from jstitch.codegen.cuda.ptx.shadow import Shadow
 
 FORMS = (carry, compare, convert, floating, integer)  # imported for the forms that they register
-BATCH_LANES = 1 << 13
+BATCH_LANES = 1 << 14
 BATCH_BYTES = 1 << 24  # of shared and of local memory
 
 
@@ -67,6 +74,7 @@ def run_ptx(
     _check_launch(program, block, arguments)
     regions = _arguments(arguments)
     windows = {**{r.base >> WINDOW: r for r in regions}, **_variables(program)}
+    parameters = _parameter_region(regions)
     clock, tally, steps, barriers = Clock(), Tally(), 0, 0
     size = program.flat.shared_bytes + shared_bytes
     per_batch = max(
@@ -76,9 +84,10 @@ def run_ptx(
         for first in range(0, grid, per_batch):
             ctas = min(per_batch, grid - first)
             order = Order(clock, block, ctas, first * block)
-            memory = Memory(windows, _shared(size, ctas, block), _local(program, ctas * block), tally)
+            shared, local = _shared(size, ctas, block), _local(program, ctas * block)
+            memory = Memory(windows, shared, local, parameters, tally)
             lanes = np.arange(ctas * block)
-            frame = Frame([], lanes, lanes + first * block, grid, order, memory)
+            frame = Frame(lanes, lanes + first * block, order, [], memory, grid)
             batch = Batch(program, frame, _parameters(program, regions))
             batch.run()
             steps, barriers = steps + batch.steps, barriers + batch.barriers
@@ -148,6 +157,11 @@ def _parameters(program: Program, regions: list[Region]) -> dict[int, NDArray[An
     return {
         number: np.array([region.base], np.uint64) for number, region in zip(numbers, regions, strict=True)
     }
+
+
+def _parameter_region(regions: list[Region]) -> Region:
+    data = np.array([region.base for region in regions], np.uint64).view(np.uint8)
+    return Region("parameters", PARAMETER_BASE, len(data), data, None, writable=False)
 
 
 def _counts(regions: list[Region], tally: Tally, steps: int, barriers: int) -> Counts:

@@ -12,7 +12,8 @@ import numpy as np
 
 from jstitch.codegen.cuda.ptx.error import Fault
 from jstitch.codegen.cuda.ptx.flatten import Instruction
-from jstitch.codegen.cuda.ptx.frame import Frame, Lanes, Run
+from jstitch.codegen.cuda.ptx.frame import Frame, Run
+from jstitch.codegen.cuda.ptx.group import Lanes
 from jstitch.codegen.cuda.ptx.operand import Operands
 from jstitch.codegen.cuda.ptx.scalar import DTYPES, Array
 
@@ -120,7 +121,7 @@ def _gather(frame: Frame, value: Array, source: Lanes) -> Array:
     found = position[slots - slots % 32 + source]
     if (absent := np.flatnonzero(found < 0)).size:
         raise Fault(f"reads lane {int(source[absent[0]])}, which is not here", int(absent[0]))
-    return value[found]
+    return np.asarray(value[found])
 
 
 def _vote(step: Instruction, operands: Operands, kind: str) -> Run:
@@ -148,6 +149,6 @@ def _redux(step: Instruction, operands: Operands, name: str, type_name: str) -> 
             raise Fault("redux of a part of a warp is not supported", 0)
         warps = np.zeros(frame.order.slots, DTYPES[type_name])
         warps[slots] = frame.spread(read(frame))
-        write(frame, reduce.reduce(warps.reshape(-1, 32), axis=1)[slots // 32])
+        write(frame, reduce.reduce(warps.reshape(-1, 32), axis=1, dtype=warps.dtype)[slots // 32])
 
     return run

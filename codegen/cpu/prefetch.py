@@ -1,0 +1,86 @@
+"""Ask for the next rows while these are computed.
+
+    for r in range(lo, hi):                         for r in range(lo, hi):
+        # reduce maximum                                # reduce maximum
+        for i1 in range(0, 1024): ...      ->           for k in range(0, 21): prefetch(b0, ...)
+        # exponential, reduce add                       for i1 in range(0, 1024): ...
+        ...                                             # exponential, reduce add
+                                                        for k in range(21, 42): prefetch(b0, ...)
+
+A lane that reads its rows in a light first stage, and then computes on what is in cache, shows the
+processor's own prefetcher bursts with long pauses, and it falls behind. The requests are spread over the
+stages. Where the pauses are short the requests would cost more than they bring; tensors that fit an L2 cache,
+and rows too short or so long that they would push out the current one, get none. A request past the end of a
+tensor is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jstitch.codegen.kernel_ir import ROW, STEP, Buffer, Lane, Let, Load, Space, Stage
+from jstitch.codegen.vocabulary import cycles
+from jstitch.ir.index import Index, Var
+
+LINE = 64  # bytes
+LARGE = 1 << 20  # bytes; larger tensors do not stay in an L2 cache
+SHORT, LONG = 1 << 9, 1 << 14  # bytes of a step's rows
+PAUSE = 8.0  # cycles per element of the later stages, for each of the first
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Lines [first, last) of the next step's rows of a buffer, which have nbytes bytes."""
+
+    buffer: Buffer
+    nbytes: int
+    first: int
+    last: int
+
+
+def prefetches(lane: Lane) -> list[list[Ask]]:
+    """What to ask for before each stage of a step."""
+    stages = [s for s in lane.stages if not s.once]
+    out: list[list[Ask]] = [[] for _ in stages]
+    if lane.flat or lane.rows == lane.step or not stages:
+        return out
+    first, *later = map(_cycles, stages)
+    if sum(later) < PAUSE * first:
+        return out
+    for b, nbytes in _streams(lane).items():
+        lines = nbytes // LINE
+        for n, found in enumerate(out):
+            found.append(Ask(b, nbytes, lines * n // len(out), lines * (n + 1) // len(out)))
+    return out
+
+
+def _cycles(stage: Stage) -> float:
+    """Cycles per element of the innermost loops."""
+    inner = ((i, len(nest.loops)) for nest in stage.nests for i in nest.body)
+    return sum(
+        cycles(i.text.partition("(")[0]) for i, depth in inner if isinstance(i, Let) and i.depth == depth
+    )
+
+
+def _streams(lane: Lane) -> dict[Buffer, int]:
+    """Arguments read row by row, with the bytes of a step's rows."""
+    offsets: dict[Buffer, list[Index]] = {}
+    for nest in (nest for stage in lane.stages for nest in stage.nests):
+        for i in (*nest.body, *nest.after):
+            if isinstance(i, Load) and i.buffer.space is Space.ARG and i.buffer.type.nbytes > LARGE:
+                offsets.setdefault(i.buffer, []).append(i.offset)
+    found = {b: b.type.nbytes // lane.rows * lane.step for b in offsets if b.type.size % lane.rows == 0}
+    return {
+        b: nbytes
+        for b, nbytes in found.items()
+        if SHORT <= nbytes <= LONG and all(_by_rows(e, b, lane) for e in offsets[b])
+    }
+
+
+def _by_rows(offset: Index, b: Buffer, lane: Lane) -> bool:
+    """Whether the offset moves on by a row's elements from row to row."""
+    slab = b.type.size // lane.rows
+    strides: Sequence[tuple[str, int]] = ((ROW, slab), (STEP, slab * lane.step))
+    terms = {atom.name: k for atom, k in offset.terms if isinstance(atom, Var)}
+    return any(terms.get(name) == stride for name, stride in strides)

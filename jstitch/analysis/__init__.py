@@ -1,0 +1,9 @@
+"""What a program costs on a GPU that is not here: kernels, bytes, modelled time, by XLA:GPU's own compiler.
+
+HLO text -> Module       thunk list -> Thunks       both -> Launches       plain and stitched -> Analysis
+"""
+
+from jstitch.analysis.analyze import analyze
+from jstitch.analysis.report import Analysis, Side
+
+__all__ = ["Analysis", "Side", "analyze"]

@@ -1,0 +1,117 @@
+"""`analyze(f, *args, target="h200")`: what XLA and jstitch would launch on a GPU, without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding
+from jax.stages import Lowered, Wrapped
+
+from jstitch import _jax
+from jstitch.analysis.compile import AnalysisError, compile_lowered, device_sharding, lower
+from jstitch.analysis.launches import Program, launches
+from jstitch.analysis.report import Analysis, Side
+from jstitch.analysis.traffic import Traffic
+from jstitch.api import jit
+from jstitch.options import CompileOptions
+from jstitch.runtime.device_spec import DeviceSpec, find_spec
+from jstitch.runtime.report import Record, last_report, record_count
+
+
+def analyze(
+    f: Callable[..., Any],
+    *args: Any,
+    target: str | DeviceSpec = "h200",
+    options: CompileOptions | None = None,
+    **kwargs: Any,
+) -> Analysis:
+    """Compile `f(*args, **kwargs)` twice for `target` with XLA:GPU, plain and stitched, and count.
+
+        print(jstitch.analyze(jax.grad(loss), params, batch, target="h200"))
+
+    f: a function, or a `jax.jit` or `jstitch.jit` object, whose static and donated arguments are kept.
+    args, kwargs: arrays, or `jax.ShapeDtypeStruct`s in their place; nothing is computed.
+    target: 'h200', 'sm_90', a DeviceSpec. options: as for `jstitch.jit`; its target is replaced.
+    Needs JAX's CUDA plugin (`pip install 'jstitch[analyze]'`), no GPU, no driver, no CUDA toolkit.
+    Raises AnalysisError when the plugin is missing or XLA cannot compile f, OptionError for unknown targets.
+    """
+    spec = find_spec(target)
+    program = _Jitted.of(f, device_sharding(spec))
+    chosen = replace(CompileOptions() if options is None else options, target=spec)
+    plain = _side(program.lower(jax.jit, args, kwargs), spec, {})
+    since = record_count()
+    lowered = program.lower(lambda g, **settings: jit(g, options=chosen, **settings), args, kwargs)
+    records = last_report(since)
+    stitched = _side(lowered, spec, kernel_traffic(records))
+    reasons = dict.fromkeys(record.reason for record in records if record.reason is not None)
+    return Analysis(program.name, spec, plain, stitched, tuple(reasons))
+
+
+def kernel_traffic(records: tuple[Record, ...]) -> dict[str, Traffic]:
+    """Bytes that stitched kernels move, by entry name: (read, written) from their lowering's records."""
+    return {
+        entry: Traffic(read, written)
+        for record in records
+        for entry, (read, written) in record.details.get("bytes", {}).items()
+    }
+
+
+class _Jitted:
+    """A Python function with what it takes to jit it again, and where its arguments are."""
+
+    def __init__(
+        self, function: Callable[..., Any], settings: Mapping[str, Any], sharding: NamedSharding
+    ) -> None:
+        self.function = function
+        self.settings = settings
+        self.sharding = sharding
+        self.name = getattr(function, "__name__", type(function).__name__)
+
+    @staticmethod
+    def of(f: Callable[..., Any], sharding: NamedSharding) -> _Jitted:
+        if isinstance(f, Wrapped):
+            jitted: Any = f
+            return _Jitted(jitted.__wrapped__, _jax.jit_settings(jitted), sharding)
+        return _Jitted(f, {}, sharding)
+
+    def lower(self, jit: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Lowered:
+        """jit is jax's or ours."""
+        numbers = self.settings.get("static_argnums") or ()
+        names = self.settings.get("static_argnames") or ()
+        static = {n % len(args) for n in numbers if args and -len(args) <= n < len(args)}
+        shapes = tuple(arg if i in static else self._shapes(arg) for i, arg in enumerate(args))
+        named = {name: arg if name in names else self._shapes(arg) for name, arg in kwargs.items()}
+        # Where nothing says that the program is for the GPU, its results must.
+        placed = {} if jax.tree.leaves((shapes, named)) else {"out_shardings": self.sharding}
+        return lower(jit(self.function, **self.settings, **placed), shapes, named)
+
+    def _shapes(self, tree: Any) -> Any:
+        return jax.tree.map(self._shape, tree)
+
+    def _shape(self, leaf: Any) -> jax.ShapeDtypeStruct:
+        """The type of an array, on the imagined device."""
+        aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
+        weak = bool(getattr(aval, "weak_type", False))
+        return jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
+            aval.shape, aval.dtype, sharding=self.sharding, weak_type=weak
+        )
+
+
+def _side(lowered: Lowered, spec: DeviceSpec, known: Mapping[str, Traffic]) -> Side:
+    """With the better of XLA's two ways to multiply matrices: it cannot time them without the device."""
+    try:
+        first = _count(compile_lowered(lowered, spec, library_gemms=False), known)
+    except AnalysisError:
+        return _count(compile_lowered(lowered, spec, library_gemms=True), known, library_gemms=True)
+    if not first.gemm_launches:
+        return first
+    second = _count(compile_lowered(lowered, spec, library_gemms=True), known, library_gemms=True)
+    return min(first, second, key=lambda side: side.modelled_seconds)
+
+
+def _count(program: Program, known: Mapping[str, Traffic], *, library_gemms: bool = False) -> Side:
+    kernels, loops = launches(replace(program, known=known))
+    return Side(kernels, loops, library_gemms)

@@ -1,0 +1,151 @@
+"""What `jstitch.analyze` returns: two sides, XLA's program and the stitched one, and how they compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from jstitch.analysis.launches import Launch, merged, seconds
+from jstitch.analysis.traffic import Traffic
+from jstitch.runtime.device_spec import DeviceSpec
+
+Printed = Any  # table.Printed: rich is a tenth of `import jstitch`, only for printing
+
+_MEMORY = ("memory", "copy")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One compiled program. Loop bodies count as often as they run.
+
+    kernels: every launch, in program order. unknown_loops: loops that turn an unknown number of times,
+    counted as one. library_gemms: whether matrix products were left to cuBLAS.
+    `bytes_*` and `modelled_seconds` are of the memory-intensive launches: without a device XLA cannot choose
+    the matrix products' kernels, so their time is not known, and both sides have the same products.
+    """
+
+    kernels: tuple[Launch, ...]
+    unknown_loops: tuple[str, ...] = ()
+    library_gemms: bool = False
+
+    @property
+    def launches(self) -> int:
+        """Kernels, copies, memsets and library calls."""
+        return _count(self.kernels)
+
+    @property
+    def memory_launches(self) -> int:
+        """Launches that only move and compute elements: kernels, copies, memsets."""
+        return _count(self.memory)
+
+    @property
+    def gemm_launches(self) -> int:
+        """Matrix products, convolutions and other library calls."""
+        return self.launches - self.memory_launches
+
+    @cached_property
+    def memory(self) -> tuple[Launch, ...]:
+        return tuple(kernel for kernel in self.kernels if kernel.kind in _MEMORY)
+
+    @cached_property
+    def traffic(self) -> Traffic:
+        """Of the memory-intensive launches."""
+        return sum((kernel.traffic * kernel.times for kernel in self.memory), Traffic())
+
+    @property
+    def bytes_read(self) -> int:
+        return self.traffic.read
+
+    @property
+    def bytes_written(self) -> int:
+        return self.traffic.written
+
+    @property
+    def bytes_moved(self) -> int:
+        return self.traffic.total
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of the kernel that asks for most."""
+        return max((kernel.shared_bytes for kernel in self.kernels), default=0)
+
+    @property
+    def modelled_seconds(self) -> float:
+        """Of the memory-intensive launches: bytes over bandwidth plus the cost of launching, summed."""
+        return seconds(self.memory)
+
+    def table(self, title: str = "") -> Printed:
+        """One row per kernel, the slowest first."""
+        rows = sorted(merged(self.kernels), key=lambda k: -k.seconds * k.times)
+        heads = ("kernel", "kind", "times", "MB read", "MB written", "shared", "us each")
+        return _table(title, heads, (_row(kernel) for kernel in rows))
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """XLA's program (`plain`) and the stitched one for the device `spec`. Prints as a table.
+
+    name: the function's. reasons: why calls, or parts of them, stayed XLA's.
+    """
+
+    name: str
+    spec: DeviceSpec
+    plain: Side
+    stitched: Side
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def ratio(self) -> float:
+        """Modelled time of the plain program's memory-intensive launches over the stitched one's."""
+        theirs, ours = self.plain.modelled_seconds, self.stitched.modelled_seconds
+        return theirs / ours if ours else 1.0
+
+    def __rich__(self) -> Printed:
+        title = f"{self.name} on {self.spec.title}: {self.ratio:.2f}x (modelled)"
+        heads = ("", "XLA", "stitched", "stitched / XLA")
+        return _table(title, heads, (self._row(*line) for line in _LINES))
+
+    def _row(self, label: str, field: str, scale: float, digits: int) -> tuple[str, ...]:
+        plain, stitched = (float(getattr(side, field)) for side in (self.plain, self.stitched))
+        share = f"{stitched / plain:.2f}" if plain else "-"
+        return (label, f"{plain / scale:,.{digits}f}", f"{stitched / scale:,.{digits}f}", share)
+
+    def __str__(self) -> str:
+        notes = [f"not stitched: {reason}" for reason in self.reasons]
+        notes += [f"loop {name}: trip count unknown, counted once" for name in self.plain.unknown_loops]
+        return "\n".join([str(self.__rich__()), *notes])
+
+
+_LINES = (
+    ("launches", "launches", 1.0, 0),
+    ("  memory-intensive", "memory_launches", 1.0, 0),
+    ("  matrix products and libraries", "gemm_launches", 1.0, 0),
+    ("MB read", "bytes_read", 1e6, 2),
+    ("MB written", "bytes_written", 1e6, 2),
+    ("largest shared memory, bytes", "shared_bytes", 1.0, 0),
+    ("modelled time, us", "modelled_seconds", 1e-6, 1),
+)
+
+
+def _count(kernels: Iterable[Launch]) -> int:
+    return sum(kernel.times for kernel in kernels)
+
+
+def _row(kernel: Launch) -> tuple[str, ...]:
+    return (
+        kernel.entry or kernel.name,
+        kernel.kind,
+        str(kernel.times),
+        f"{kernel.traffic.read / 1e6:,.2f}",
+        f"{kernel.traffic.written / 1e6:,.2f}",
+        str(kernel.shared_bytes),
+        f"{kernel.seconds * 1e6:,.1f}",
+    )
+
+
+def _table(title: str, heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Printed:
+    from jstitch.analysis import table
+
+    return table.build(title, heads, rows)

@@ -1,0 +1,184 @@
+"""Graphs stitched into kernels, and every machine that runs kernels without a GPU.
+
+    simulator          the emitted text, in lockstep, with races and bounds checked
+    PTX interpreter    the PTX of that text, with every access checked
+    CPU                the same graph's kernels for the CPU backend, compiled
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import util
+
+import numpy as np
+
+from jstitch.codegen.backend import Built, CannotBuildError
+from jstitch.codegen.cpu import build as cpu_build
+from jstitch.codegen.cpu.emit import emit as cpu_emit
+from jstitch.codegen.cuda.emit import Emitted, emit
+from jstitch.codegen.cuda.homes import NoRoom
+from jstitch.codegen.cuda.ptx import run_ptx
+from jstitch.codegen.cuda.ptx_text import entry_name
+from jstitch.codegen.cuda.simulate import simulate_launch
+from jstitch.codegen.cuda.source import CudaSource, Launch
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.frontend import target
+from jstitch.frontend.dump import open_dump
+from jstitch.frontend.rewrite import stitch_graph
+from jstitch.frontend.target import cuda_profile
+from jstitch.ir.graph import Graph, Value
+from jstitch.ir.interpret import interpret
+from jstitch.ir.ops import KERNEL
+from jstitch.options import CompileOptions
+from jstitch.passes import profile
+from jstitch.passes.pipeline import run
+from jstitch.passes.profile import Profile
+from jstitch.runtime.device_spec import DeviceSpec, find_spec
+from tests.codegen.cuda.machines import RunLaunch, run_kernel
+
+Arrays = Sequence[np.ndarray]
+Machine = Callable[[Kernel, Arrays], Arrays]
+
+SPEC = find_spec("h200")
+OPTIONS = CompileOptions(gate="off", strict=True, verify=True)
+PTX = (SPEC.capability, SPEC.ptx_version)
+WHY_NO_PTX = None if util.find_spec("numba_cuda") else "numba-cuda is not installed, so there is no PTX"
+
+PROFILES: dict[str, Profile] = {
+    "h200": cuda_profile(SPEC),
+    "many programs": replace(cuda_profile(SPEC), program_work=16, partial_rows=2, max_programs=6),
+    "small arena": replace(cuda_profile(SPEC), program_work=256, partial_rows=4, max_programs=40),
+}
+
+
+@dataclass
+class Recorder:
+    """A backend that emits kernels and builds nothing. refused: kernels that it had no form for."""
+
+    arena_bytes: int = SPEC.shared_optin
+    emitted: dict[Kernel, Emitted] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+
+    def build(self, kernel: Kernel, cache_dir: str | None) -> Built:
+        try:
+            found = emit(kernel, self.arena_bytes)
+        except NoRoom as error:
+            self.refused.append(str(error))
+            raise CannotBuildError(str(error)) from None
+        self.emitted[kernel] = found
+        return Built(found.source.text, ())
+
+
+@dataclass(frozen=True)
+class Stitched:
+    """A graph with kernels for CUDA, and what the emitter made of each."""
+
+    graph: Graph
+    recorder: Recorder
+
+    @property
+    def kernels(self) -> Mapping[Kernel, Emitted]:
+        return self.recorder.emitted
+
+    @property
+    def sources(self) -> list[CudaSource]:
+        return [e.source for e in self.kernels.values()]
+
+    def run(self, args: Arrays, machine: Callable[[Emitted], RunLaunch]) -> Arrays:
+        return execute(self.graph, args, lambda k, a: run_kernel(k, self.kernels[k], a, machine(self.kernels[k])))
+
+
+def stitch(graph: Graph, wanted: Profile, donated: Mapping[Value, Value] | None = None) -> Stitched:
+    """Kernels for CUDA in the place of every pattern of the graph, which is canonicalised first."""
+    recorder = Recorder()
+    with profile.using(wanted):
+        made = stitch_graph(run(graph), OPTIONS, "k", open_dump(OPTIONS, "k"), recorder, donated or {})
+    return Stitched(made, recorder)
+
+
+def stitch_for_cpu(graph: Graph) -> Graph:
+    """Kernels for the CPU backend; `on_cpu` compiles and runs them."""
+    return stitch_graph(run(graph), OPTIONS, "k", open_dump(OPTIONS, "k"), _Nothing(), {})
+
+
+class _Nothing:
+    def build(self, kernel: Kernel, cache_dir: str | None) -> Built:
+        return Built("", ())
+
+
+def execute(graph: Graph, args: Arrays, run_one: Machine) -> Arrays:
+    """The graph's outputs: its kernels by `run_one`, everything else by the Graph interpreter."""
+    env = dict(zip(graph.inputs, args, strict=True))
+    for op in graph.ops:
+        if op.name == KERNEL:
+            found: Arrays = run_one(op.attrs["kernel"], [env[v] for v in op.operands])
+        else:
+            found = interpret(Graph(op.uses, (op,), op.results), [env[v] for v in op.uses])
+        env.update(zip(op.results, found, strict=True))
+    return [env[v] for v in graph.outputs]
+
+
+# -- machines ---------------------------------------------------------------------------------------------
+
+
+def simulated(emitted: Emitted) -> RunLaunch:
+    source = emitted.source
+    return lambda n, arrays: simulate_launch(source, source.launches[n], arrays) and None
+
+
+def interpreted(emitted: Emitted) -> RunLaunch:
+    source = emitted.source
+    return lambda n, arrays: run_as_ptx(source, source.launches[n], arrays)
+
+
+def run_as_ptx(source: CudaSource, launch: Launch, arrays: Arrays) -> None:
+    text, entry = ptx_of(source, launch, PTX), entry_name(source.name, launch.function)
+    run_ptx(text, entry, launch.grid, launch.block, launch.shared_bytes, arrays)
+
+
+@cache
+def ptx_of(source: CudaSource, launch: Launch, target: tuple[tuple[int, int], str]) -> str:
+    """PTX of one launch. Needs numba-cuda."""
+    from jstitch.codegen.cuda.compile_kernel import compile_launch
+
+    return compile_launch(source, launch, *target)
+
+
+def on_cpu(kernel: Kernel, args: Arrays) -> Arrays:
+    """A kernel that was lowered for the CPU, compiled and run."""
+    emitted = cpu_emit(kernel)
+    given = [np.array(a, order="C") for a in args]
+    shared = {r: given[a] for r, a in kernel.aliases.items()}
+    results = [
+        shared.get(n, np.empty(b.type.shape, b.type.dtype.numpy)) for n, b in enumerate(kernel.results)
+    ]
+    cpu_build.call(emitted.source, [given[k] for k in emitted.operands], [results[k] for k in emitted.results])
+    return results
+
+
+# -- whole JAX programs -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def recorded(monkeypatch: object) -> Iterator[Recorder]:
+    """Lowering for cuda inside the block emits kernels into the recorder instead of compiling them."""
+    recorder = Recorder()
+    real = target.CudaBackend
+    try:
+        target.CudaBackend = lambda spec: _Fake(recorder, real(spec))  # type: ignore[assignment]
+        yield recorder
+    finally:
+        target.CudaBackend = real
+
+
+@dataclass(frozen=True)
+class _Fake:
+    recorder: Recorder
+    real: object
+
+    @property
+    def spec(self) -> DeviceSpec:
+        return SPEC

@@ -1,0 +1,144 @@
+"""Sums inside a kernel: invariant factors outside, equal sums once, variances block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+import pytest
+
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.interpret import interpret
+from jstitch.ir.ops import build
+from jstitch.ir.types import DType, TensorType
+from jstitch.passes.block_variances import block_variances
+from jstitch.passes.factor_sums import factor_sums
+from jstitch.passes.profile import Profile, using
+from jstitch.passes.row_access import is_reduction
+
+Rewrite = Callable[[Sequence[Op], Collection[Value]], list[Op]]
+ROWS, COLUMNS = 6144, 128
+
+
+class Body:
+    """Ops over x and y [rows, columns], k [columns] and h [rows]."""
+
+    def __init__(self, rows: int = 24, columns: int = 8, dtype: DType = DType.F32) -> None:
+        self.shape = (rows, columns)
+        self.x, self.y = (Value(TensorType(self.shape, dtype)) for _ in range(2))
+        self.k, self.h = Value(TensorType((columns,), dtype)), Value(TensorType((rows,), dtype))
+        self.ops: list[Op] = []
+        self.zero = self.emit(build.splat(TensorType((), dtype), 0.0))
+
+    def emit(self, op: Op) -> Value:
+        self.ops.append(op)
+        return op.result
+
+    def do(self, name: str, *operands: Value) -> Value:
+        return self.emit(build.elementwise(f"stablehlo.{name}", *operands))
+
+    def spread(self, v: Value, dim: int = 1) -> Value:
+        return self.emit(build.broadcast(v, self.shape, (dim,)))
+
+    def total(self, v: Value, dim: int = 0) -> Value:
+        return self.emit(build.reduce("stablehlo.add", v, self.zero, (dim,)))
+
+    def number(self, v: Value, value: float) -> Value:
+        return self.emit(build.splat(v.tensor, value))
+
+    def mean(self, v: Value) -> Value:
+        total = self.total(v)
+        return self.spread(self.do("divide", total, self.number(total, float(self.shape[0]))))
+
+    def deviation(self) -> Value:
+        return self.do("subtract", self.x, self.mean(self.x))
+
+    def variance(self) -> Value:
+        d = self.deviation()
+        return self.total(self.do("multiply", d, d))
+
+    def run(self, ops: Sequence[Op], outputs: Sequence[Value], offset: float = 0.0) -> list[np.ndarray]:
+        inputs = (self.x, self.y, self.k, self.h)
+        rng = np.random.default_rng(0)
+        args = [rng.standard_normal(v.shape).astype(np.float32) + np.float32(offset) for v in inputs]
+        return list(interpret(Graph(inputs, tuple(ops), tuple(outputs)), args))
+
+    def check(self, rewrite: Rewrite, *outputs: Value, rtol: float = 2e-5, offset: float = 0.0) -> list[Op]:
+        """The rewritten ops, whose outputs are those of the ops before."""
+        after = rewrite(self.ops, outputs)
+        both = zip(self.run(self.ops, outputs, offset), self.run(after, outputs, offset), strict=True)
+        for a, b in both:
+            np.testing.assert_allclose(b, a, rtol=rtol, atol=rtol * np.abs(a).max())
+        return after
+
+
+def sums(ops: Sequence[Op]) -> int:
+    return sum(is_reduction(op) for op in ops)
+
+
+def test_invariant_factors_leave_the_sum_and_equal_sums_meet() -> None:
+    b = Body()
+    k, product = b.spread(b.k), b.do("multiply", b.x, b.y)
+    first = b.total(b.do("multiply", product, k))
+    second = b.total(b.do("negate", b.do("multiply", b.do("multiply", b.x, k), b.y)))
+    third = b.total(b.do("divide", product, k))
+    after = b.check(factor_sums, first, second, third)
+    assert (sums(b.ops), sums(after)) == (3, 1)
+
+
+def test_two_outputs_may_be_one_sum() -> None:
+    b = Body()
+    product = b.do("multiply", b.x, b.y)
+    one, two = b.total(product), b.total(b.do("multiply", product, b.number(b.x, 1.0)))
+    assert sums(b.check(factor_sums, one, two)) == 1
+
+
+def test_a_sum_along_the_other_dimension_keeps_its_factor() -> None:
+    b = Body()
+    ops = factor_sums(b.ops, [b.total(b.do("multiply", b.x, b.spread(b.k)), dim=1)])
+    assert ops == b.ops
+
+
+def test_a_sum_of_deviations_is_zero_times_the_mean() -> None:
+    b = Body()
+    s = b.total(b.do("multiply", b.deviation(), b.spread(b.k)))
+    after = factor_sums(b.ops, [s])
+    assert sums(after) == 1
+    assert not b.run(after, [s])[0].any()
+    assert np.isnan(b.run(after, [s], offset=np.inf)[0]).all()
+
+
+def test_a_deviation_from_another_value_is_summed() -> None:
+    b = Body()
+    d = b.do("subtract", b.y, b.mean(b.x))
+    assert sums(b.check(factor_sums, b.total(d))) == 2
+
+
+def test_narrow_floats_are_left_alone() -> None:
+    b = Body(dtype=DType.BF16)
+    s = b.total(b.do("multiply", b.x, b.spread(b.k)))
+    assert factor_sums(b.ops, [s]) == b.ops
+
+
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_variances_are_made_in_blocks(offset: float) -> None:
+    b = Body(ROWS, COLUMNS)
+    q = b.variance()
+    after = b.check(block_variances, q, rtol=1e-3 if offset else 2e-5, offset=offset)
+    assert sums(after) == 4
+    exact = b.run(after, [q], offset)[0]
+    x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(np.float32) + np.float32(offset)
+    np.testing.assert_allclose(exact, ROWS * x.astype(np.float64).var(0), rtol=2e-5)
+
+
+def test_small_inputs_and_rows_without_divisors_are_left_alone() -> None:
+    for rows in (64, 6151):
+        b = Body(rows, COLUMNS)
+        assert block_variances(b.ops, [b.variance()]) == b.ops
+
+
+def test_a_profile_may_do_without_blocks() -> None:
+    b = Body(ROWS, COLUMNS)
+    q = b.variance()
+    with using(Profile(variance_block=0)):
+        assert block_variances(b.ops, [q]) == b.ops

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from jstitch.errors import JstitchWarning, OptionError
-from jstitch.runtime.device_spec import DeviceSpec, find_spec
+from jstitch.device_spec import DeviceSpec, find_spec
 
 T = TypeVar("T")
 

@@ -18,11 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Op, Value
-from jstitch.ir.ops import OpClass, lookup
+from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.types import TensorType
 from jstitch.passes.plan import is_free
 from jstitch.passes.profile import current
 from jstitch.passes.row_access import (
+    UNIFORM,
     Access,
     Reduction,
     data_operands,
@@ -250,23 +251,35 @@ def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Gro
         if group is None or not is_reduction(op) or reduction(op, group.rows) is not Reduction.CROSS:
             new_ops.append(op)
             continue
-        partials = tuple(_partial_value(v, group.programs) for v in op.results)
+        uniform = _uniform_results(op, group)
+        partials = tuple(_partial_value(v, group.programs, n in uniform) for n, v in enumerate(op.results))
         attrs = dict(op.attrs)
         partial = replace(op, name=PARTIAL, results=partials, attrs=attrs)
-        combine = replace(
-            op, operands=(*partials, *op.operands[len(op.results) :]), attrs={**attrs, "dimensions": (0,)}
-        )
-        new_ops += [partial, combine]
+        spread = {
+            n: build.broadcast(v, partials[-1].shape, (0,)) for n, v in enumerate(partials) if n in uniform
+        }
+        parts = tuple(spread[n].result if n in spread else v for n, v in enumerate(partials))
+        operands = (*parts, *op.operands[len(op.results) :])
+        combine = replace(op, operands=operands, attrs={**attrs, "dimensions": (0,)})
+        new_ops += [partial, *spread.values(), combine]
         new_group[partial] = group
         del new_group[op]
-        new_group[combine] = _combine_group(combine, ops, group_of, combine_group)
-        new_group[combine].ops.add(combine)
+        target = _combine_group(combine, ops, group_of, combine_group)
+        target.ops.update((*spread.values(), combine))
+        new_group.update(dict.fromkeys((*spread.values(), combine), target))
     return Grouping(new_ops, new_group)
 
 
-def _partial_value(result: Value, programs: int) -> Value:
+def _uniform_results(op: Op, group: Group) -> tuple[int, ...]:
+    """Results of which a program needs one number: nothing is reduced inside a row."""
+    kept = op.results[0].tensor.size
+    apart = kept > 1 and kept * group.rows == op.operands[0].tensor.size
+    return op.attrs.get(UNIFORM, ()) if apart else ()
+
+
+def _partial_value(result: Value, programs: int, uniform: bool) -> Value:
     t = result.tensor
-    return Value(TensorType((programs, *t.shape), t.dtype.compute))
+    return Value(TensorType((programs,) if uniform else (programs, *t.shape), t.dtype.compute))
 
 
 def _combine_group(

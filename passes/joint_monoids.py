@@ -4,11 +4,11 @@
                  sum of y * (x - origin))
     soft_maximum (maximum, sum of exponentials of what is left after subtracting it)
 
-Both are commutative monoids up to rounding. The origin is the first element that a part has seen, and moves to
-the part's mean when the part joins another one, as in T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating
-formulae and a pairwise algorithm for computing sample variances" (1979): since the origin is one of n elements,
-the sum of squares is never more than n + 1 times what is left when the mean is subtracted, however large the
-mean. The exponentials are as in M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax" (2018).
+Both are commutative monoids up to rounding. The origin is the first element that a part has seen, and moves
+to the part's mean when the part joins another one, as in T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating
+formulae and a pairwise algorithm for computing sample variances" (1979). Since the origin is one of n
+elements, the sum of squares is at most n + 1 times what it is around the mean, however large the mean is.
+The exponentials are as in M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax".
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ from jstitch.ir.types import DType, TensorType
 
 @dataclass(frozen=True)
 class JointMonoid:
-    """A reduction's region of 2k scalar inputs, and its k identities."""
+    """A reduction's region of 2k scalar inputs, and its k identities.
+
+    uniform: numbers of results that depend on no element, only on how many there are.
+    """
 
     region: Graph
     identities: tuple[float, ...]
+    uniform: tuple[int, ...] = ()
 
 
 @dataclass(eq=False)
@@ -81,7 +85,7 @@ def moments(weights: int, dtype: DType) -> JointMonoid:
     for k, (y, product) in enumerate(zip(weighted[::2], weighted[1::2], strict=True)):
         more = body.do("add", product, body.do("multiply", y, moved))
         found += [body.do("add", left[4 + 2 * k], y), body.do("add", left[5 + 2 * k], more)]
-    return JointMonoid(body.graph([*left, *right], found), (0.0,) * width)
+    return JointMonoid(body.graph([*left, *right], found), (0.0,) * width, uniform=(0,))
 
 
 def _centred(body: _Body, part: Sequence[Value]) -> list[Value]:
@@ -96,7 +100,8 @@ def _centred(body: _Body, part: Sequence[Value]) -> list[Value]:
     less = body.do("multiply", shift, body.do("subtract", body.do("add", total, total), all_moved))
     found = [count, body.select(moves, near, origin)]
     found.append(body.select(moves, body.do("subtract", total, all_moved), total))
-    found.append(body.select(moves, body.do("subtract", squares, less), squares))
+    finite = body.emit(build.logical_and(moves, body.is_finite(squares)))
+    found.append(body.select(finite, body.do("subtract", squares, less), squares))
     for y, product in zip(weighted[::2], weighted[1::2], strict=True):
         moved = body.do("subtract", product, body.do("multiply", y, shift))
         found += [y, body.select(moves, moved, product)]

@@ -6,8 +6,8 @@
                                                  c = c' + t * (o - b)
     m = maximum of x, e = sum of exp(x - b) ->   m, e' = soft maximum of x:  e = e' * exp(m - b)
 
-Where rows are reduced each such pair costs two phases more, and another reading of x. What is subtracted, b, is
-most often the mean or the maximum, but need not be. The values that are reduced are f32 or f64; only rounding
+Where rows are reduced each such pair costs two phases more, and another reading of x. What is subtracted, b,
+is most often the mean or the maximum, but need not be. The values reduced are f32 or f64; only rounding
 differs (see docs/numerics.md), NaN and infinities spread as before.
 """
 
@@ -24,7 +24,7 @@ from jstitch.ir.types import DType, TensorType
 from jstitch.passes.joint_monoids import JointMonoid, moments, soft_maximum
 from jstitch.passes.narrow_broadcasts import is_broadcast_along, narrow
 from jstitch.passes.profile import current
-from jstitch.passes.row_access import IDENTITY, is_reduction
+from jstitch.passes.row_access import IDENTITY, UNIFORM, is_reduction
 
 ADD, SUBTRACT, MULTIPLY = (f"stablehlo.{n}" for n in ("add", "subtract", "multiply"))
 MAXIMUM, EXPONENTIAL, SQUARE = "stablehlo.maximum", "stablehlo.exponential", "chlo.square"
@@ -132,7 +132,13 @@ class _Family:
             else:
                 both = self._do(ADD, total, self._do(MULTIPLY, count, apart[1]))
                 first = self._do(ADD, squares, self._do(MULTIPLY, apart[0], both))
-                self._finish(sum_.op, ADD, first, self._do(MULTIPLY, total, apart[1]))
+                moved = self._do(ADD, first, self._do(MULTIPLY, total, apart[1]))
+                self._settle(sum_.op, squares, moved, self._do(ADD, squares, apart[0]))
+
+    def _settle(self, op: Op, tested: Value, on_finite: Value, other: Value) -> None:
+        size = self._emit(build.elementwise("stablehlo.abs", tested))
+        finite = self._emit(build.compare("LT", size, self._splat(size, math.inf)))
+        self.ops.append(replace(build.select(finite, on_finite, other), results=op.results, loc=op.loc))
 
     def _apart(self, base: Value, origin: Value, total: Value) -> Value:
         """origin - base; not a number where the sum is not finite."""
@@ -143,7 +149,7 @@ class _Family:
         """The reduction of all of them."""
         scalar = TensorType((), self.small.dtype)
         inits = [self._emit(build.splat(scalar, k)) for k in monoid.identities]
-        attrs = {"dimensions": self.dims, IDENTITY: monoid.identities}
+        attrs = {"dimensions": self.dims, IDENTITY: monoid.identities, UNIFORM: monoid.uniform}
         operands = (*elements, *inits)
         regions = (monoid.region,)
         joint = replace(self.first, operands=operands, results=tuple(results), attrs=attrs, regions=regions)

@@ -38,6 +38,7 @@ from jstitch.passes.remember import per_op
 
 ROW_VAR = "r"
 IDENTITY = "identity"  # attribute of a reduction of several values: what changes nothing, for each result
+UNIFORM = "uniform"  # another: numbers of results, such as counts, that have one value for all kept elements
 
 
 class Access(enum.Enum):

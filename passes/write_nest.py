@@ -307,7 +307,8 @@ class NestWriter:
     def _targets(self, n: Node, v: Value, kept: tuple[Index, ...]) -> list[tuple[Buffer, Index]]:
         """Where an accumulator lives: memory it goes on from first, then where else it is wanted."""
         if n.is_partial:
-            offset = linearize((var(Var(PROGRAM, v.shape[0])), *kept), v.shape)
+            where = (var(Var(PROGRAM, v.shape[0])), *kept)
+            offset = linearize(where[: v.tensor.rank], v.shape)
             return [(self.lane.stores[v].buffer, offset)]
         place, offset = self.lane.tiles[v], linearize(kept, v.shape)
         if place.buffer.space is not Space.ARENA:
@@ -321,12 +322,14 @@ class NestWriter:
     def _update(self, n: Node, kept: tuple[Index, ...], elements: list[str]) -> None:
         """Accumulators in memory: load, combine, store (once per step where rows are unrolled)."""
         targets = [self._targets(n, v, kept) for v in n.op.results]
-        inside = len(self.loops)
+        depths = [self._update_depth(n, v) for v in n.op.results]
         if n.is_partial or loop_order(n, self.rows).outer:
-            old = [self._running.get(t[0]) or self.builder.read(*t[0], inside) for t in targets]
+            places = zip(targets, depths, strict=True)
+            old = [self._running.get(t[0]) or self.builder.read(*t[0], depth) for t, depth in places]
         else:
             old = [self.builder.value(init, ()) for init in inits(n.op)]
-        new = [self.builder.let(t, [*old, *elements], inside) for t in self._combine(n.op, old, elements)]
+        texts = zip(self._combine(n.op, old, elements), depths, strict=True)
+        new = [self.builder.let(text, (), depth) for text, depth in texts]
         for found, name in zip(targets, new, strict=True):
             if found[0] in self._running:
                 self._drop_stores(found)
@@ -335,6 +338,11 @@ class NestWriter:
                 self.builder.store(*target, name)
         if n.is_partial and all(t[0][0] not in c.buffers for c in self.combines for t in targets):
             self.combines.append(self._across(n, tuple(self._name("total") for _ in targets)))
+
+    def _update_depth(self, n: Node, v: Value) -> int:
+        """Loops around an update; one number for a whole program grows once for each row."""
+        once = n.is_partial and v.tensor.rank == 1 < n.op.results[-1].tensor.rank
+        return sum(loop.var.name == ROW for loop in self.loops) if once else len(self.loops)
 
     def _drop_stores(self, targets: Sequence[tuple[Buffer, Index]]) -> None:
         """An earlier row's store of the same accumulator is overwritten by this row's."""

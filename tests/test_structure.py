@@ -19,6 +19,8 @@ MAX_LINES = 400
 # on; `_jax` is a leaf that only names JAX.
 ROOMS = (
     "jstitch.errors",
+    "jstitch.device_spec",
+    "jstitch.device_spec",  # names and numbers of GPUs, which options check
     "jstitch.options",
     "jstitch._jax",
     "jstitch.ir",

@@ -9,7 +9,7 @@ from jstitch.codegen.cuda.build import TARGET, prepare
 from jstitch.codegen.cuda.emit import emit
 from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.kernel_ir import Kernel
-from jstitch.runtime.device_spec import DeviceSpec
+from jstitch.device_spec import DeviceSpec
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ _lock = threading.Lock()
 
 
 class Device(Protocol):
-    """The part of runtime.device_spec.DeviceSpec that PTX depends on."""
+    """The part of device_spec.DeviceSpec that PTX depends on."""
 
     @property
     def capability(self) -> tuple[int, int]: ...

@@ -1,15 +1,17 @@
 """One launch of a CudaSource -> PTX, by a Numba CUDA kernel. Importing this module imports numba.cuda.
 
 The kernel's body is one intrinsic that writes all of its LLVM IR: Numba's front end sees a single call, its
-back end (libNVVM, libdevice) compiles the rest. The same source, launch and toolchain give the same bytes.
+back end (libNVVM, libdevice) compiles the rest. Parameters are read by name, and declared in the text of the
+entry afterwards: Numba would spend seconds on a signature of several hundred. The same source, launch and
+toolchain give the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 
 if not hasattr(np, "row_stack"):  # NumPy 2.5 removed it; numba-cuda 0.30 still names it at import
     np.row_stack = np.vstack  # type: ignore[attr-defined,unused-ignore]
@@ -21,13 +23,15 @@ from numba.cuda.extending import intrinsic
 
 from jstitch.codegen.cuda.builder import Builder
 from jstitch.codegen.cuda.lower_text import lower_function
-from jstitch.codegen.cuda.ptx_text import entry_name, finish, parse_version
+from jstitch.codegen.cuda.ptx_text import entry_name, finish, parameter, parse_version
 from jstitch.codegen.cuda.source import CudaSource, Launch
 from jstitch.errors import UnsupportedError
 
 _numba: Any = types
 Pair = tuple[int, int]
-POINTER = _numba.CPointer(types.uint8)
+SMALL_PARAMETERS = 4096  # bytes; more of them need the version of PTX
+LARGE_PARAMETERS = (8, 1)
+_BYTES, _WORD = ir.IntType(8).as_pointer(), ir.IntType(64)
 # the first PTX version with each architecture
 _FIRST_VERSION = {
     **{(7, 5): (6, 3), (8, 0): (7, 0), (8, 6): (7, 1), (8, 7): (7, 4), (8, 9): (7, 8), (9, 0): (7, 8)},
@@ -43,19 +47,24 @@ def compile_launch(source: CudaSource, launch: Launch, capability: tuple[int, in
     """
     _check_version(capability, ptx_version)
     problems: list[Exception] = []
-    version = parse_version(ptx_version)
-    kernel = _kernel(_body(source, launch, (capability, version), problems), launch)
-    signature = types.void(*[POINTER] * len(launch.parameters))
+    large = 8 * len(launch.parameters) > SMALL_PARAMETERS
+    version = max(parse_version(ptx_version), LARGE_PARAMETERS) if large else parse_version(ptx_version)
+    body = _body(source, launch, (capability, version), problems)
+
+    def kernel() -> None:
+        body()
+
     options = {"device": False, "output": "ptx", "abi": "numba", "launch_bounds": launch.block}
     try:
-        text, _ = cuda.compile(kernel, signature, cc=capability, **options)
+        text, _ = cuda.compile(kernel, types.void(), cc=capability, **options)
     except (CCSupportError, CudaSupportError) as error:
         raise _unsupported(capability, error) from error
     except Exception:
         if not problems:
             raise
         raise problems[0].with_traceback(None) from None
-    return finish(text, entry_name(source.name, launch.function), launch.block, version)
+    entry = entry_name(source.name, launch.function)
+    return finish(text, entry, launch.block, version, len(launch.parameters))
 
 
 def _check_version(capability: tuple[int, int], ptx_version: str) -> None:
@@ -84,9 +93,10 @@ def _body(source: CudaSource, launch: Launch, device: tuple[Pair, Pair], problem
     """The intrinsic; what goes wrong inside is kept, because Numba wraps it. device: its
     compute capability and PTX version."""
 
-    def write(context: Any, builder: Any, signature: Any, pointers: Sequence[Any]) -> Any:
+    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         own = Builder(builder.block, *device, launch.index_bits)
         try:
+            pointers = [_pointer(own, k) for k in range(len(launch.parameters))]
             lower_function(own, source.text, launch.function, pointers)
         except Exception as error:
             problems.append(error)
@@ -94,21 +104,9 @@ def _body(source: CudaSource, launch: Launch, device: tuple[Pair, Pair], problem
         builder.position_at_end(own.block)
         return context.get_dummy_value()
 
-    arguments = ", ".join(["typing", *_arguments(launch)])
-    code = f"def body({arguments}):\n    return declare({', '.join(_arguments(launch))})\n"
-    return intrinsic(_define(code, "body", {"declare": lambda *kinds: (types.void(*kinds), write)}))
+    return intrinsic(lambda typing: (types.void(), write))
 
 
-def _kernel(body: Any, launch: Launch) -> Callable[..., None]:
-    arguments = ", ".join(_arguments(launch))
-    return _define(f"def kernel({arguments}):\n    body({arguments})\n", "kernel", {"body": body})
-
-
-def _arguments(launch: Launch) -> list[str]:
-    return [f"b{k}" for k in range(len(launch.parameters))]
-
-
-def _define(code: str, name: str, names: dict[str, Any]) -> Callable[..., Any]:
-    exec(compile(code, "<jstitch>", "exec"), names)
-    found: Callable[..., Any] = names[name]
-    return found
+def _pointer(builder: Builder, number: int) -> Any:
+    load = ir.InlineAsm(ir.FunctionType(_WORD, []), f"ld.param.u64 $0, [{parameter(number)}];", "=l")
+    return builder.inttoptr(builder.call(load, []), _BYTES)

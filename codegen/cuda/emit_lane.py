@@ -8,16 +8,16 @@ r = p * 4 + team                             one row for each team
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from jstitch.codegen.cuda.deal import WARP, Mode
+from jstitch.codegen.cuda.emit_ends import Ends
 from jstitch.codegen.cuda.emit_nest import Names, NestText, guarded, indent, suffix
-from jstitch.codegen.cuda.exchange import SLOT, Team, exchange, exchange_bytes, merge
-from jstitch.codegen.cuda.homes import Carry, InArena, InRegisters, NoRoom, Scalar, find_homes
+from jstitch.codegen.cuda.exchange import Team, exchange, exchange_bytes
+from jstitch.codegen.cuda.homes import InArena, InRegisters, NoRoom, Scalar, find_homes
 from jstitch.codegen.cuda.traffic import traffic
-from jstitch.codegen.kernel_ir import OTHER, Buffer, Combine, Lane, Load
+from jstitch.codegen.kernel_ir import Buffer, Combine, Lane, Load
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,15 @@ class _Lane:
         self.dtypes = {a.name: a.dtype for d in self.homes.nests for a in d.nest.accumulators}
         self.reserved = self._reserved()
         base = f"{self.reserved} + team * {self.homes.arena}" if self.team.teams > 1 else str(self.reserved)
+        self.ends = Ends(self.homes, pointer, base, self.reserved)
         self.names = Names(pointer, read_only, base, self.team.threads < WARP, self._exchange_again)
 
     def emit(self) -> LaneText:
         stages = self._stages()
-        lines = [*self._threads(), *self._held(), *self._rows(stages), *self._ends()]
+        lines = [*self._threads(), *self._held(), *self._rows(stages), *self.ends.lines()]
         teams = self.team.teams
         programs = self.lane.programs if self.homes.carries else -(-self.rows // teams) * self.chunks
-        shared = max(self.reserved + self.homes.arena * teams, self._end_bytes())
+        shared = max(self.reserved + self.homes.arena * teams, self.ends.nbytes)
         if shared > self.limit:
             raise NoRoom(f"needs {shared} bytes of shared memory for a CTA, the target has {self.limit}")
         return LaneText(tuple(lines), programs, self.team.block, shared, traffic(self.homes))
@@ -208,105 +209,3 @@ class _Lane:
     def _exchange_again(self, combines: Sequence[Combine]) -> list[str]:
         """Inside a loop: the next turn waits until this one's values are read."""
         return self._exchange(combines) + (self.team.barrier if self.team.threads > WARP else [])
-
-    # -- the end --------------------------------------------------------------------------------------
-
-    def _end_bytes(self) -> int:
-        """Arena bytes with which teams combine what they carried."""
-        if not self.homes.carries or (self.team.teams == 1 and not self._scalars()):
-            return 0
-        groups = [combine.buffers for combine, _ in self._ending()]
-        across = max(sum(_row_bytes(self.homes.carries[b]) for b in group) for group in groups)
-        return self.reserved + max(across * self.team.teams, self._cta_bytes(max(map(len, groups))))
-
-    def _scalars(self) -> bool:
-        return any(c.size == 1 for c in self.homes.carries.values())
-
-    def _cta_bytes(self, values: int) -> int:
-        return values * SLOT * max(1, self.team.block // WARP)
-
-    def _ending(self) -> list[tuple[Combine, bool]]:
-        """How partial results are combined; whether each thread of a team has its own."""
-        found = {c.buffers: (c, d.mode is Mode.REDUCE) for d in self.homes.nests for c in d.nest.combines}
-        return [ending for buffers, ending in found.items() if buffers]
-
-    def _ends(self) -> list[str]:
-        lines: list[str] = []
-        for combine, per_thread in self._ending():
-            alone = self.homes.carries[combine.buffers[0]].size == 1
-            lines += self._end_scalars(combine, per_thread) if alone else self._end_vectors(combine)
-        return lines
-
-    def _end_scalars(self, combine: Combine, per_thread: bool) -> list[str]:
-        """Numbers: combined over all threads of the CTA."""
-        lines = ["barrier()"]
-        for name, buffer in zip(combine.names, combine.buffers, strict=True):
-            home = self.homes.tiles[buffer]
-            assert isinstance(home, Scalar)
-            lines.append(f"{name} = {home.name}")
-            if not per_thread and self.team.threads > 1:
-                lines += ["if t > 0:", f"    {name} = {self.homes.carries[buffer].identity}"]
-        dtypes = {name: b.type.dtype for name, b in zip(combine.names, combine.buffers, strict=True)}
-        whole = Team(self.team.block, 1)
-        lines += exchange([combine], dtypes, whole, self.reserved, "thread()")
-        return [*lines, "if thread() == 0:", *indent(self._stores(combine, "p"))]
-
-    def _end_vectors(self, combine: Combine) -> list[str]:
-        """Rows of numbers: combined over the teams, element by element."""
-        carries = [self.homes.carries[b] for b in combine.buffers]
-        size, teams = carries[0].size, self.team.teams
-        out = self._stores(combine, f"p * {size} + e")
-        if teams == 1:
-            return self._own_elements(combine, out)
-        if any(isinstance(self.homes.tiles[b], InArena) for b in combine.buffers):
-            raise NoRoom("partial results in the arena with several teams")
-        tiles = list(itertools.accumulate((_row_bytes(c) * teams for c in carries), initial=self.reserved))
-        put, first, other = [], [], []
-        for name, c, tile in zip(combine.names, carries, tiles, strict=False):
-            dtype, row = suffix(c.buffer.type.dtype), _row_bytes(c)
-            put.append(f"shared_store_{dtype}({tile} + team * {row}, e, {name})")
-            first.append(f"{name} = shared_load_{dtype}({tile}, e)")
-            other.append(f"{name}{OTHER} = shared_load_{dtype}({tile} + (g + 1) * {row}, e)")
-        return [
-            "barrier()",
-            *self._own_elements(combine, put),
-            "barrier()",
-            f"for e in range(thread(), {size}, {self.team.block}):",
-            *indent(first),
-            f"    for g in unroll({teams - 1}):",
-            *indent(indent([*other, *merge(combine)])),
-            *indent(out),
-        ]
-
-    def _stores(self, combine: Combine, at: str) -> list[str]:
-        return [
-            f"store_{suffix(b.type.dtype)}({self.pointer(b)}, {at}, {name})"
-            for name, b in zip(combine.names, combine.buffers, strict=True)
-        ]
-
-    def _own_elements(self, combine: Combine, then: list[str]) -> list[str]:
-        """Each thread's elements of what is carried, one after another."""
-        size, threads = self.homes.carries[combine.buffers[0]].size, self.team.threads
-        homes = [self.homes.tiles[b] for b in combine.buffers]
-        held = [self._held_element(*part) for part in zip(combine.names, combine.buffers, homes, strict=True)]
-        width = self.homes.widths[size]
-        met = any(isinstance(home, InArena) and not home.own for home in homes)
-        wait = self.team.barrier if met else []
-        if all(isinstance(home, InArena) for home in homes):
-            first = "t" if width == 1 else f"t * {width}"
-            body = ["e = first + j", *held, *then]
-            loop = f"for first in range({first}, {size}, {threads * width}):"
-            return [*wait, loop, f"    for j in unroll({width}):", *indent(indent(body))]
-        body = [f"e = (k * {threads} + t) * {width} + j", f"if e < {size}:", *indent([*held, *then])]
-        rounds = f"for k in unroll({self.homes.rounds(size)}):"
-        return [*wait, rounds, f"    for j in unroll({width}):", *indent(indent(body))]
-
-    def _held_element(self, name: str, buffer: Buffer, home: object) -> str:
-        if isinstance(home, InArena):
-            return f"{name} = shared_load_{suffix(buffer.type.dtype)}({self._arena(home)}, e)"
-        assert isinstance(home, InRegisters)
-        return f"{name} = {home.name}[k * {self.homes.widths[self.homes.carries[buffer].size]} + j]"
-
-
-def _row_bytes(carry: Carry) -> int:
-    return -(-carry.size * carry.buffer.type.dtype.itemsize // 16) * 16

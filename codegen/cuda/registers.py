@@ -82,18 +82,26 @@ def _is_load(step: Instruction) -> bool:
 
 
 def _late(block: _Block) -> _Block:
-    """The block with every load only when nothing else can be computed: what needs few registers."""
+    """The block in an order that needs few registers.
+
+    What became ready last goes first, so that one result is finished before the next is begun; loads go only
+    when nothing else can.
+    """
     missing, users = _dependences(block.code)
-    ready = [(_is_load(step), number) for number, step in enumerate(block.code) if not missing[number]]
-    heapq.heapify(ready)
+    now = [n for n, step in enumerate(block.code) if not missing[n] and not _is_load(step)][::-1]
+    later = [n for n, step in enumerate(block.code) if not missing[n] and _is_load(step)]
     code: list[Instruction] = []
-    while ready:
-        _, number = heapq.heappop(ready)
+    while now or later:
+        number = now.pop() if now else heapq.heappop(later)
         code.append(block.code[number])
-        for user in users[number]:
+        for user in reversed(users[number]):
             missing[user] -= 1
-            if not missing[user]:
-                heapq.heappush(ready, (_is_load(block.code[user]), user))
+            if missing[user]:
+                continue
+            if _is_load(block.code[user]):
+                heapq.heappush(later, user)
+            else:
+                now.append(user)
     return _Block(tuple(code), block.successors)
 
 

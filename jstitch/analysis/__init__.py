@@ -4,6 +4,7 @@ HLO text -> Module       thunk list -> Thunks       both -> Launches       plain
 """
 
 from jstitch.analysis.analyze import analyze
+from jstitch.analysis.compile import AnalysisError
 from jstitch.analysis.report import Analysis, Side
 
-__all__ = ["Analysis", "Side", "analyze"]
+__all__ = ["Analysis", "AnalysisError", "Side", "analyze"]

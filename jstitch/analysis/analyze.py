@@ -17,7 +17,7 @@ from jstitch.analysis.report import Analysis, Side
 from jstitch.analysis.traffic import Traffic
 from jstitch.api import jit
 from jstitch.options import CompileOptions
-from jstitch.runtime.device_spec import DeviceSpec, find_spec
+from jstitch.device_spec import DeviceSpec, find_spec
 from jstitch.runtime.report import Record, last_report, record_count
 
 

@@ -24,7 +24,7 @@ from jstitch.analysis.hlo import parse_module
 from jstitch.analysis.launches import Program
 from jstitch.analysis.thunks import parse_thunks
 from jstitch.errors import JstitchError
-from jstitch.runtime.device_spec import DeviceSpec, to_target_config
+from jstitch.device_spec import DeviceSpec, to_target_config
 
 _PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
 _SKIP = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"

@@ -13,7 +13,7 @@ from typing import Literal
 from jstitch.analysis.hlo import Computation, Instruction, Module
 from jstitch.analysis.thunks import Thunk
 from jstitch.analysis.traffic import Traffic, traffic
-from jstitch.runtime.device_spec import DeviceSpec
+from jstitch.device_spec import DeviceSpec
 
 Kind = Literal["memory", "copy", "gemm", "library"]
 

@@ -19,7 +19,7 @@ from jstitch.options import CompileOptions
 from jstitch.passes import profile
 from jstitch.passes.machine import Machine
 from jstitch.passes.profile import Profile
-from jstitch.runtime.device_spec import DeviceSpec, find_spec, spec_of_device
+from jstitch.device_spec import DeviceSpec, find_spec, spec_of_device
 
 PLATFORMS = ("cpu", "cuda")
 COPY = 0.85  # of the bandwidth on paper that a copy reaches
@@ -73,7 +73,7 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         one_pass=True,
         variance_block=0,
         combine_whole=1 << 62,
-        max_buffers=480,
+        max_buffers=2000,
         updates=True,
         keep_cost=20.0,
         machine=Machine(

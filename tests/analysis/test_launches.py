@@ -10,7 +10,7 @@ from jstitch.analysis.hlo import parse_module
 from jstitch.analysis.launches import Program, launches, merged, seconds
 from jstitch.analysis.thunks import Thunk, parse_thunks
 from jstitch.analysis.traffic import Traffic
-from jstitch.runtime.device_spec import find_spec
+from jstitch.device_spec import find_spec
 
 MODULE = """HloModule m
 

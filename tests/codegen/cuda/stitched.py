@@ -7,17 +7,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import util
+from typing import Any
 
 import numpy as np
+import pytest
 
-from jstitch.codegen.backend import Built, CannotBuildError
+from jstitch.codegen.backend import Built, CannotBuildError, KernelCall
 from jstitch.codegen.cpu import build as cpu_build
 from jstitch.codegen.cpu.emit import emit as cpu_emit
+from jstitch.codegen.cuda.backend import CudaBackend
+from jstitch.codegen.cuda.build import TARGET
 from jstitch.codegen.cuda.emit import Emitted, emit
 from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.cuda.ptx import run_ptx
@@ -25,18 +28,18 @@ from jstitch.codegen.cuda.ptx_text import entry_name
 from jstitch.codegen.cuda.simulate import simulate_launch
 from jstitch.codegen.cuda.source import CudaSource, Launch
 from jstitch.codegen.kernel_ir import Kernel
-from jstitch.frontend import target
+from jstitch.frontend import rewrite
 from jstitch.frontend.dump import open_dump
 from jstitch.frontend.rewrite import stitch_graph
 from jstitch.frontend.target import cuda_profile
-from jstitch.ir.graph import Graph, Value
+from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import KERNEL
 from jstitch.options import CompileOptions
 from jstitch.passes import profile
 from jstitch.passes.pipeline import run
 from jstitch.passes.profile import Profile
-from jstitch.runtime.device_spec import DeviceSpec, find_spec
+from jstitch.device_spec import find_spec
 from tests.codegen.cuda.machines import RunLaunch, run_kernel
 
 Arrays = Sequence[np.ndarray]
@@ -69,7 +72,8 @@ class Recorder:
             self.refused.append(str(error))
             raise CannotBuildError(str(error)) from None
         self.emitted[kernel] = found
-        return Built(found.source.text, ())
+        calls = (KernelCall(TARGET, {}, b.operands, b.results, b.aliases) for b in found.launches)
+        return Built(found.source.text, tuple(calls))
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,11 @@ class Stitched:
         return [e.source for e in self.kernels.values()]
 
     def run(self, args: Arrays, machine: Callable[[Emitted], RunLaunch]) -> Arrays:
-        return execute(self.graph, args, lambda k, a: run_kernel(k, self.kernels[k], a, machine(self.kernels[k])))
+        def run_one(kernel: Kernel, given: Arrays) -> Arrays:
+            emitted = self.kernels[kernel]
+            return run_kernel(kernel, emitted, given, machine(emitted))
+
+        return execute(self.graph, args, run_one)
 
 
 def stitch(graph: Graph, wanted: Profile, donated: Mapping[Value, Value] | None = None) -> Stitched:
@@ -126,7 +134,11 @@ def execute(graph: Graph, args: Arrays, run_one: Machine) -> Arrays:
 
 def simulated(emitted: Emitted) -> RunLaunch:
     source = emitted.source
-    return lambda n, arrays: simulate_launch(source, source.launches[n], arrays) and None
+
+    def run_launch(n: int, arrays: list[np.ndarray]) -> None:
+        simulate_launch(source, source.launches[n], arrays)
+
+    return run_launch
 
 
 def interpreted(emitted: Emitted) -> RunLaunch:
@@ -162,23 +174,26 @@ def on_cpu(kernel: Kernel, args: Arrays) -> Arrays:
 # -- whole JAX programs -----------------------------------------------------------------------------------
 
 
-@contextmanager
-def recorded(monkeypatch: object) -> Iterator[Recorder]:
-    """Lowering for cuda inside the block emits kernels into the recorder instead of compiling them."""
-    recorder = Recorder()
-    real = target.CudaBackend
-    try:
-        target.CudaBackend = lambda spec: _Fake(recorder, real(spec))  # type: ignore[assignment]
-        yield recorder
-    finally:
-        target.CudaBackend = real
-
-
 @dataclass(frozen=True)
-class _Fake:
-    recorder: Recorder
-    real: object
+class Recorded:
+    """What lowering for cuda stitched: graphs with kernels, and the text of each kernel."""
 
-    @property
-    def spec(self) -> DeviceSpec:
-        return SPEC
+    graphs: list[Graph]
+    recorder: Recorder
+
+    def kernel_ops(self) -> list[Op]:
+        """Every kernel with its pattern as region, those in the bodies of loops among them."""
+        return [op for graph in self.graphs for op in graph.walk() if op.name == KERNEL]
+
+
+def record(monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    """From now on, lowering for cuda emits kernels into the record and compiles nothing."""
+    found = Recorded([], Recorder())
+
+    def stitched(*given: Any) -> Graph:
+        found.graphs.append(stitch_graph(*given))
+        return found.graphs[-1]
+
+    monkeypatch.setattr(rewrite, "stitch_graph", stitched)
+    monkeypatch.setattr(CudaBackend, "build", lambda self, *given: found.recorder.build(*given))
+    return found

@@ -24,7 +24,7 @@ NVVM = """//
 .common .global .align 8 .u64 _ZN08NumbaEnv6kernelB2v1E;
 
 .visible .entry _ZN6kernelB2v1E(
-\t.param .u64 .ptr .align 1 _ZN6kernelB2v1E_param_0
+
 )
 .maxntid 64
 {
@@ -35,7 +35,8 @@ EDITED = """.version 8.0
 .target sm_90
 .address_size 64
 .visible .entry soft_max_phase0(
-\t.param .u64 soft_max_phase0_param_0
+.param .u64 param_0,
+.param .u64 param_1
 )
 .reqntid 64, 1, 1
 {
@@ -65,11 +66,11 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_edits_of_the_text() -> None:
-    assert ptx_text.finish(NVVM, ptx_text.entry_name("soft max", "phase0"), 64, (8, 0)) == EDITED
-    assert ".version 9.5" in ptx_text.finish(NVVM, "k", 64, (9, 9)), "never newer than what was written"
+    assert ptx_text.finish(NVVM, ptx_text.entry_name("soft max", "phase0"), 64, (8, 0), 2) == EDITED
+    assert ".version 9.5" in ptx_text.finish(NVVM, "k", 64, (9, 9), 0), "never newer than what was written"
     assert ptx_text.entry_name("3d.norm", "phase1") == "k3d_norm_phase1"
     with pytest.raises(ValueError, match="expected PTX"):
-        ptx_text.finish("nothing", "k", 64, (8, 0))
+        ptx_text.finish("nothing", "k", 64, (8, 0), 0)
 
 
 @needs_numba_cuda

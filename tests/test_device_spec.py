@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from jstitch.errors import OptionError
-from jstitch.runtime.device_spec import (
+from jstitch.device_spec import (
     MAX_REGISTERS,
     SPECS,
     DeviceSpec,

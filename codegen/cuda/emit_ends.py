@@ -1,0 +1,147 @@
+"""The text at the end of a program: what its teams carried from row to row is combined and stored.
+
+h2[k] of 4 teams    ->   each team's row to the arena, barrier, combined element by element  ->  s0[p * n + e]
+h3 of 256 threads   ->   combined over the CTA by an exchange                                 ->  s1[p]
+
+Partial results that combine together (a sum and the count of its elements) do so here, too; among them may be
+single numbers, of which every thread of a team has a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from jstitch.codegen.cuda.deal import WARP, Mode
+from jstitch.codegen.cuda.emit_nest import indent, suffix
+from jstitch.codegen.cuda.exchange import SLOT, Team, exchange, merge
+from jstitch.codegen.cuda.homes import Carry, Homes, InArena, InRegisters, NoRoom, Scalar
+from jstitch.codegen.kernel_ir import OTHER, Buffer, Combine
+
+
+@dataclass(eq=False)
+class Ends:
+    """The end of a lane. base: the arena offset of the team's share, as text. reserved: where it begins."""
+
+    homes: Homes
+    pointer: Callable[[Buffer], str]
+    base: str
+    reserved: int
+    team: Team = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.team = self.homes.team
+
+    @property
+    def nbytes(self) -> int:
+        """Arena bytes from 0 on."""
+        most = 0
+        for combine, _ in self._combines():
+            carries = self._carries(combine)
+            if _is_numbers(carries):
+                most = max(most, len(carries) * SLOT * max(1, self.team.block // WARP))
+            elif self.team.teams > 1:
+                most = max(most, sum(map(_row_bytes, carries)) * self.team.teams)
+        return self.reserved + most if most else 0
+
+    def lines(self) -> list[str]:
+        """Statements for all that is carried."""
+        found: list[str] = []
+        for combine, per_thread in self._combines():
+            numbers = _is_numbers(self._carries(combine))
+            found += self._numbers(combine, per_thread) if numbers else self._rows(combine)
+        return found
+
+    def _combines(self) -> list[tuple[Combine, bool]]:
+        """How partial results are combined; whether each thread of a team has its own."""
+        found = {c.buffers: (c, d.mode is Mode.REDUCE) for d in self.homes.nests for c in d.nest.combines}
+        return [combine for buffers, combine in found.items() if buffers]
+
+    def _carries(self, combine: Combine) -> list[Carry]:
+        return [self.homes.carries[b] for b in combine.buffers]
+
+    def _numbers(self, combine: Combine, per_thread: bool) -> list[str]:
+        """Numbers: combined over all threads of the CTA."""
+        lines = ["barrier()"]
+        for name, carry in zip(combine.names, self._carries(combine), strict=True):
+            lines.append(f"{name} = {self._held(carry)}")
+            if not per_thread and self.team.threads > 1:
+                lines += ["if t > 0:", f"    {name} = {carry.identity}"]
+        dtypes = {name: b.type.dtype for name, b in zip(combine.names, combine.buffers, strict=True)}
+        whole = Team(self.team.block, 1)
+        lines += exchange([combine], dtypes, whole, self.reserved, "thread()")
+        return [*lines, "if thread() == 0:", *indent(self._stores(combine))]
+
+    def _rows(self, combine: Combine) -> list[str]:
+        """Rows of numbers: combined over the teams, element by element."""
+        carries, teams, tile = self._carries(combine), self.team.teams, self.reserved
+        if teams == 1:
+            return self._own_elements(combine, self._stores(combine))
+        if any(isinstance(self.homes.tiles[b], InArena) for b in combine.buffers):
+            raise NoRoom("partial results in the arena with several teams")
+        put, first, other = [], [], []
+        for name, c in zip(combine.names, carries, strict=True):
+            dtype, row, e = suffix(c.buffer.type.dtype), _row_bytes(c), "e" if c.size > 1 else "0"
+            put += _once(c, f"shared_store_{dtype}({tile} + team * {row}, {e}, {name})")
+            first.append(f"{name} = shared_load_{dtype}({tile}, {e})")
+            other.append(f"{name}{OTHER} = shared_load_{dtype}({tile} + (g + 1) * {row}, {e})")
+            tile += row * teams
+        size = max(c.size for c in carries)
+        return [
+            "barrier()",
+            *self._own_elements(combine, put),
+            "barrier()",
+            f"for e in range(thread(), {size}, {self.team.block}):",
+            *indent(first),
+            f"    for g in unroll({teams - 1}):",
+            *indent(indent([*other, *merge(combine)])),
+            *indent(self._stores(combine)),
+        ]
+
+    def _stores(self, combine: Combine) -> list[str]:
+        alone = _is_numbers(carries := self._carries(combine))
+        lines: list[str] = []
+        for name, c in zip(combine.names, carries, strict=True):
+            at = f"p * {c.size} + e" if c.size > 1 else "p"
+            line = f"store_{suffix(c.buffer.type.dtype)}({self.pointer(c.buffer)}, {at}, {name})"
+            lines += [line] if alone else _once(c, line)
+        return lines
+
+    def _own_elements(self, combine: Combine, then: list[str]) -> list[str]:
+        """Each thread's elements of what is carried, one after another."""
+        carries, threads = self._carries(combine), self.team.threads
+        size = max(c.size for c in carries)
+        held = [f"{name} = {self._held(c)}" for name, c in zip(combine.names, carries, strict=True)]
+        homes, width = [self.homes.tiles[b] for b in combine.buffers], self.homes.widths[size]
+        met = any(isinstance(home, InArena) and not home.own for home in homes)
+        wait = self.team.barrier if met else []
+        if not any(isinstance(home, InRegisters) for home in homes):
+            loop = f"for first in range(t * {width}, {size}, {threads * width}):"
+            body = ["e = first + j", *held, *then]
+            return [*wait, loop, f"    for j in unroll({width}):", *indent(indent(body))]
+        body = [f"e = (k * {threads} + t) * {width} + j", f"if e < {size}:", *indent([*held, *then])]
+        rounds = f"for k in unroll({self.homes.rounds(size)}):"
+        return [*wait, rounds, f"    for j in unroll({width}):", *indent(indent(body))]
+
+    def _held(self, carry: Carry) -> str:
+        """What the thread has of element e."""
+        match self.homes.tiles[carry.buffer]:
+            case Scalar(name):
+                return name
+            case InRegisters(name):
+                return f"{name}[k * {self.homes.widths[carry.size]} + j]"
+            case InArena(offset, _):
+                return f"shared_load_{suffix(carry.buffer.type.dtype)}({self.base} + {offset}, e)"
+
+
+def _is_numbers(carries: list[Carry]) -> bool:
+    return all(c.size == 1 for c in carries)
+
+
+def _once(carry: Carry, line: str) -> list[str]:
+    """A statement of each element; of a number, of the first element alone."""
+    return [line] if carry.size > 1 else ["if e == 0:", *indent([line])]
+
+
+def _row_bytes(carry: Carry) -> int:
+    return -(-carry.size * carry.buffer.type.dtype.itemsize // 16) * 16

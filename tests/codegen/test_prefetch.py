@@ -1,0 +1,57 @@
+"""Prefetches: where a lane pauses between its rows they are there, and cover the next rows once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jstitch
+from jstitch.codegen.cpu.emit import emit
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.frontend.importer import import_module
+from jstitch.frontend.mlir import parse_module
+from jstitch.options import CompileOptions
+from jstitch.passes.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
+from jstitch.passes.plan_frame import plan_frame
+
+Array = jax.Array
+
+
+def softmax(x: Array) -> Array:
+    return jax.nn.softmax(x, axis=-1)
+
+
+def kernel_of(f: Callable[[Array], Array], *shape: int) -> Kernel:
+    lowered = jax.jit(f).lower(jnp.zeros(shape, jnp.float32))
+    graph = run(import_module(parse_module(lowered.as_text())))
+    (pattern,) = plan_frame(graph, CompileOptions(gate="off")).patterns
+    return lower_kernel("k", pattern.ops, pattern.inputs, pattern.outputs)
+
+
+def test_the_next_row_is_asked_for_once_line_by_line() -> None:
+    text = emit(kernel_of(softmax, 1024, 768)).source.text
+    ranges = re.findall(
+        r"for k in range\((\d+), (\d+)\):\n +prefetch\(b0, \(r \+ 1\) \* 3072 \+ k \* 64\)", text
+    )
+    assert [k for lo, hi in ranges for k in range(int(lo), int(hi))] == list(range(3072 // 64))
+    assert len(ranges) == 3
+
+
+@pytest.mark.parametrize("shape", [(128, 768), (65536, 16), (64, 50000)], ids=["cached", "short", "long"])
+def test_rows_that_need_no_prefetch_have_none(shape: tuple[int, int]) -> None:
+    assert "prefetch" not in emit(kernel_of(softmax, *shape)).source.text
+
+
+def test_short_pauses_need_none() -> None:
+    assert "prefetch" not in emit(kernel_of(lambda x: x - x.max(-1, keepdims=True), 1024, 768)).source.text
+
+
+def test_the_last_row_asks_for_memory_past_the_end_and_nothing_happens() -> None:
+    x = np.random.default_rng(0).standard_normal((1024, 768), np.float32)
+    np.testing.assert_allclose(jstitch.jit(softmax)(x), jax.jit(softmax)(x), rtol=1e-5, atol=1e-9)

@@ -61,7 +61,7 @@ class _Body:
         return self.emit(build.select(predicate, on_true, on_false))
 
     def is_finite(self, x: Value) -> Value:
-        return self.compare("LT", self.emit(build.elementwise("stablehlo.abs", x)), self.number(math.inf))
+        return self.compare("LT", self.do("abs", x), self.number(math.inf))
 
     def graph(self, inputs: Sequence[Value], outputs: Sequence[Value]) -> Graph:
         return Graph(tuple(inputs), tuple(self.ops), tuple(outputs))
@@ -112,7 +112,7 @@ def soft_maximum(dtype: DType) -> JointMonoid:
     """Two values. An element x is (x, 1)."""
     body = _Body(dtype)
     a, s, b, t = inputs = body.values(4)
-    distance = body.do("negate", body.emit(build.elementwise("stablehlo.abs", body.do("subtract", a, b))))
+    distance = body.do("negate", body.do("abs", body.do("subtract", a, b)))
     equal = body.compare("EQ", a, b)  # infinities too, whose distance is not a number
     factor = body.select(equal, body.number(1.0), body.do("exponential", distance))
     above = body.compare("GE", a, b)

@@ -22,12 +22,18 @@ from jstitch.ir.ops import build
 from jstitch.ir.ops.build import splat_value
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.joint_monoids import JointMonoid, moments, soft_maximum
-from jstitch.passes.narrow_broadcasts import is_broadcast_along, narrow
 from jstitch.passes.profile import current
 from jstitch.passes.row_access import IDENTITY, UNIFORM, is_reduction
-
-ADD, SUBTRACT, MULTIPLY = (f"stablehlo.{n}" for n in ("add", "subtract", "multiply"))
-MAXIMUM, EXPONENTIAL, SQUARE = "stablehlo.maximum", "stablehlo.exponential", "chlo.square"
+from jstitch.passes.sum_forms import (
+    ABS,
+    ADD,
+    EXPONENTIAL,
+    MAXIMUM,
+    MULTIPLY,
+    SQUARE,
+    SUBTRACT,
+    SumForms,
+)
 
 Dims = tuple[int, ...]
 
@@ -136,7 +142,7 @@ class _Family:
                 self._settle(sum_.op, squares, moved, self._do(ADD, squares, apart[0]))
 
     def _settle(self, op: Op, tested: Value, on_finite: Value, other: Value) -> None:
-        size = self._emit(build.elementwise("stablehlo.abs", tested))
+        size = self._do(ABS, tested)
         finite = self._emit(build.compare("LT", size, self._splat(size, math.inf)))
         self.ops.append(replace(build.select(finite, on_finite, other), results=op.results, loc=op.loc))
 
@@ -170,8 +176,7 @@ class _Family:
 
     def _narrow(self, base: Value) -> Value:
         """What is broadcast, in the shape of the result."""
-        self.ops += (found := narrow(self.producers[base], self.dims, self.small))
-        return found[-1].result if found else self.producers[base].operands[0]
+        return SumForms(self.producers).narrow(base, self.dims, self.small, self._emit)
 
 
 @dataclass(eq=False)
@@ -258,9 +263,8 @@ class _Search:
         if op is None or op.name != SUBTRACT:
             return None
         x, base = op.operands
-        made = self.producers.get(base)
         later = self.depth.get(base, 0) > self.depth.get(x, 0)
-        return (x, base) if made is not None and later and is_broadcast_along(made, dims) else None
+        return (x, base) if later and SumForms(self.producers).is_fixed(base, dims) else None
 
     def _factors(self, v: Value) -> list[Value]:
         op = self.producers.get(v)

@@ -18,6 +18,8 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import networkx as nx
+
 Node = TypeVar("Node", bound=Hashable)
 
 
@@ -139,29 +141,18 @@ def _users(stages: Stages[Node]) -> dict[Node, list[Node]]:
     return users
 
 
+class _Sink:
+    """The virtual root behind all outputs."""
+
+
 def _post_dominators(stages: Stages[Node]) -> dict[Node, Node]:
     """The nearest node that all paths from a node to the outputs go through; absent when there is none."""
-    users = _users(stages)
-    parent: dict[Node, Node] = {}
-    depth = dict.fromkeys(stages.order, 1)
-    for node in reversed(stages.order):
-        above = None if node in stages.outputs or not users[node] else users[node][0]
-        for user in users[node][1:]:
-            above = _meet(above, user, parent, depth)
-        if above is not None:
-            parent[node], depth[node] = above, depth[above] + 1
-    return parent
-
-
-def _meet(
-    a: Node | None, b: Node | None, parent: Mapping[Node, Node], depth: Mapping[Node, int]
-) -> Node | None:
-    """The nearest node that dominates both; None, the sink behind all outputs, dominates everything."""
-    while a is not None and b is not None and a != b:
-        if depth[a] < depth[b]:
-            a, b = b, a
-        a = parent.get(a)
-    return None if a is None or b is None else a
+    users, sink = _users(stages), _Sink()
+    flow: nx.DiGraph[Hashable] = nx.DiGraph((b, a) for a, b in stages.edges)
+    flow.add_node(sink)
+    flow.add_edges_from((sink, n) for n in stages.order if n in stages.outputs or not users[n])
+    parent = nx.immediate_dominators(flow, sink)
+    return {n: parent[n] for n in stages.order if parent[n] is not sink}
 
 
 def _releases(dominators: Mapping[Node, Node], buffered: Collection[Node]) -> dict[Node, Node]:

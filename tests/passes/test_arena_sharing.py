@@ -165,9 +165,9 @@ def test_random_row_programs_are_the_same_bit_for_bit() -> None:
 
 def test_random_graphs_are_the_same_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "CPU", replace(profile.CPU, keep_cost=1.0))
-    limits = Limits(ops=30, rank=3, elements=256, dtypes=(DType.F32,), empty=False)
+    limits = Limits(ops=60, rank=3, elements=256, dtypes=(DType.F32,), empty=False)
     shared = 0
-    for seed in range(60):
+    for seed in range(160):
         graph = run(make_program(seed, limits))
         shared += sum(compare(p, seed) for p in plan_frame(graph, CompileOptions(gate="off")).patterns)
     assert shared >= 3

@@ -22,6 +22,7 @@ from jstitch.passes.plan import FusionPattern, is_free
 from jstitch.passes.profile import current
 from jstitch.passes.remember import per_object
 from jstitch.passes.row_access import data_operands, is_reduction
+from jstitch.passes.turned_reads import turned_reads
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,9 @@ def _lane_cost(
     parallel = group.programs >= machine.cores or cycles < machine.serial_work
     serial = 1.0 if parallel else machine.cores
     nbytes = sum(v.tensor.nbytes for v in (*reads, *written))
+    if sector := machine.sector_bytes:
+        turned = turned_reads(ops, group.rows, reads, written, producers, sector)
+        nbytes += sum(v.tensor.size * sector - v.tensor.nbytes for v in turned)
     return CostEstimate(0.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
 
 

@@ -16,7 +16,8 @@ class Machine:
     programs gain at least. xla_serial_work: cycles below which XLA runs a loop on one core. xla_cycles,
     xla_narrow: of XLA's loops against ours, and of narrow floats. seam_cycles, window_cycles: of an element
     of a concatenate, of one element of a window, in XLA's loops. reads_fuse: XLA fuses what a reduction
-    reads into it.
+    reads into it. sector_bytes: that memory moves for one element whose neighbours no thread next to it
+    wants; 0 where a cache keeps them.
     """
 
     launch: float = 4e-7
@@ -31,6 +32,7 @@ class Machine:
     seam_cycles: float = 10.0
     window_cycles: float = 8.0
     reads_fuse: bool = False
+    sector_bytes: int = 0
 
     def bandwidth(self, nbytes: float) -> float:
         """Bytes per second of a working set of this size."""

@@ -242,11 +242,13 @@ class _Search:
             self.taken.add(other)
 
     def _reduces_rows(self, op: Op) -> bool:
-        """Whether it reduces the dimension that rows are cut along."""
+        """Whether it reduces the dimension that rows are cut along, or rows too long to be kept on chip."""
         if not is_reduction(op):
             return False
-        outer = next((d for d, n in enumerate(op.operands[0].shape) if n > 1), None)
-        return outer in op.attrs["dimensions"]
+        tensor, dims = op.operands[0].tensor, op.attrs["dimensions"]
+        outer = next((d for d, n in enumerate(tensor.shape) if n > 1), None)
+        row = math.prod(tensor.shape[min(dims) :]) if dims else 0
+        return outer in dims or row * tensor.dtype.itemsize > current().arena_bytes
 
     def _plain(self, op: Op) -> str | None:
         """The monoid of a sum or maximum of floats from its identity on."""

@@ -25,7 +25,8 @@ class Profile:
     one_pass: sums that wait for a mean or a maximum over rows are reduced together with it.
     variance_block: bytes of rows that stay in cache between their sum and their squares around it, or 0.
     combine_whole: elements up to which combining partial results is one row of one program. max_buffers:
-    inputs and outputs of one kernel. updates: kernels make dynamic_update_slices in place. keep_cost: cycles
+    inputs and outputs of one kernel. updates: kernels make dynamic_update_slices in place.
+    recompute: values are computed again in a second kernel rather than read. keep_cost: cycles
     per element above which a value is kept for a later stage. machine: what the cost model reckons with.
     """
 
@@ -42,6 +43,7 @@ class Profile:
     combine_whole: int = 1 << 15
     max_buffers: int = 2000
     updates: bool = False
+    recompute: bool = False
     keep_cost: float = 4.0
     machine: Machine = field(default_factory=Machine)
 

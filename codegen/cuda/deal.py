@@ -19,6 +19,7 @@ from jstitch.ir.index import Dynamic, Index, Var, atoms, delinearize, substitute
 
 ELEMENT = "e"  # the number of an element among those that are dealt out
 WARP = 32
+LONG = 64  # turns of a loop over elements that are not neighbours
 VECTOR_BYTES = 16
 MAX_WIDTH = 8
 
@@ -73,6 +74,14 @@ class Dealt:
         return tuple(c for c in self.nest.combines if not c.buffers)
 
     @property
+    def long(self) -> bool:
+        """Whether each thread makes sums so long that several threads had better share one."""
+        names = {name for c in self.combines for name in c.names}
+        alike = all(max(0, a.depth - self.rows) == len(self.loops) for a in self.nest.accumulators)
+        known = alike and all(a.name in names for a in self.nest.accumulators)
+        return self.mode is Mode.KEEP and known and self.inner[0].hi >= LONG
+
+    @property
     def instructions(self) -> tuple[Instr, ...]:
         return (*self.nest.body, *self.nest.after)
 
@@ -98,7 +107,8 @@ def deal(nest: Nest, flat: bool = False) -> Dealt:
 def _by_teams(nest: Nest, kept: Sequence[Loop], reduced: Sequence[Loop]) -> bool:
     """Whether a whole team sums one kept element after another: long sums of neighbours in memory."""
     offsets = [i.offset for i in nest.body if not isinstance(i, Let)]
-    near = any((reduced[-1].var, 1) in e.terms for e in offsets)
+    own = [e for e in offsets if any(mentions(e, loop.var.name) for loop in kept)]
+    near = any((reduced[-1].var, 1) in e.terms for e in own)
     resumed = any(a.init.startswith("v") for a in nest.accumulators)
     return near and not resumed and math.prod(loop.hi for loop in reduced) >= WARP
 

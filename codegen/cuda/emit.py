@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from jstitch.codegen.cuda.emit_lane import LaneText, emit_lane
 from jstitch.codegen.cuda.emit_nest import indent
+from jstitch.codegen.cuda.emit_tiles import emit_tiles
 from jstitch.codegen.cuda.source import CudaSource, Launch, Mode, Parameter
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Let, Load, Phase, Store
 
@@ -87,7 +88,8 @@ class _Phase:
     def _emit(self, lane: Lane, block: int, named: bool = False) -> LaneText:
         """named: by the kernel's names of its buffers; else by numbers, which equal lanes share."""
         numbers = {b: b.name if named else f"b{n}" for n, b in enumerate(_touched(lane))}
-        return emit_lane(lane, numbers.__getitem__, lambda b: b not in self.changed, self.arena_bytes, block)
+        given = numbers.__getitem__, lambda b: b not in self.changed, self.arena_bytes, block
+        return emit_tiles(lane, *given) or emit_lane(lane, *given)
 
     # -- text -----------------------------------------------------------------------------------------
 

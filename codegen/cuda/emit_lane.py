@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from jstitch.codegen.cuda.deal import WARP, Mode
 from jstitch.codegen.cuda.emit_ends import Ends
 from jstitch.codegen.cuda.emit_nest import Names, NestText, guarded, indent, suffix
-from jstitch.codegen.cuda.exchange import Team, exchange, exchange_bytes
+from jstitch.codegen.cuda.exchange import Team, exchange, exchange_bytes, exchange_slices, slices_bytes
 from jstitch.codegen.cuda.homes import InArena, InRegisters, NoRoom, Scalar, find_homes
 from jstitch.codegen.cuda.traffic import traffic
 from jstitch.codegen.kernel_ir import Buffer, Combine, Lane, Load
@@ -57,9 +57,13 @@ class _Lane:
         self.lane, self.limit, self.pointer = lane, limit, pointer
         self.rows = 1 if lane.flat else lane.rows
         self.homes = find_homes(lane, limit, block)
-        self.chunks = self._count_chunks()
+        self.chunks = self._count_chunks(self.homes.team.block)
         if self.chunks > 1:
             self.homes.team = Team(self.homes.team.block, 1)
+        self.sliced = self._is_sliced()
+        if self.sliced:
+            self.chunks = self._count_chunks(WARP)
+            self.homes.team = Team(WARP, self.homes.team.block // WARP)
         self.team = self.homes.team
         self.exchanged = 0  # arena bytes of exchanges so far
         self.sites = 0
@@ -67,7 +71,9 @@ class _Lane:
         self.reserved = self._reserved()
         base = f"{self.reserved} + team * {self.homes.arena}" if self.team.teams > 1 else str(self.reserved)
         self.ends = Ends(self.homes, pointer, base, self.reserved)
-        self.names = Names(pointer, read_only, base, self.team.threads < WARP, self._exchange_again)
+        guarded = self.team.threads < WARP or self.sliced
+        slices = self._exchange_slices if self.sliced else None
+        self.names = Names(pointer, read_only, base, guarded, self._exchange_again, slices)
 
     def emit(self) -> LaneText:
         stages = self._stages()
@@ -85,9 +91,22 @@ class _Lane:
         """Arena bytes of all exchanges: each has its own, so that one barrier is enough for each."""
         combines = [d.combines for d in self.homes.nests if d.mode is Mode.REDUCE]
         total = sum(exchange_bytes(c, self.team) for c in combines)
+        if self.sliced:
+            total += sum(slices_bytes(d.combines, self.team) for d in self.homes.nests if d.long)
         return -(-total // 16) * 16
 
-    def _count_chunks(self) -> int:
+    def _is_sliced(self) -> bool:
+        """Whether teams share the long sums of a row's elements, which alone would be too few threads."""
+        homes = self.homes
+        return (
+            self.rows == 1
+            and not self.lane.flat
+            and any(d.long for d in homes.nests)
+            and homes.team.block >= 2 * WARP
+            and self._count_chunks(WARP) > 1
+        )
+
+    def _count_chunks(self, threads: int) -> int:
         """CTAs for one row, where its elements have nothing to do with each other."""
         homes = self.homes
         sizes = {d.size for d in homes.nests}
@@ -97,7 +116,7 @@ class _Lane:
         if any(isinstance(h, InArena) for h in (*homes.tiles.values(), *homes.kept.values())):
             return 1
         (size,) = sizes
-        return -(-size // (homes.team.block * homes.widths[size]))
+        return -(-size // (threads * homes.widths[size]))
 
     def _threads(self) -> list[str]:
         if self.team.teams == 1:
@@ -154,7 +173,8 @@ class _Lane:
         if self.lane.flat and self.homes.carries:
             return self._share(body)
         if rows == 1:
-            return ["chunk = p", *body] if self.chunks > 1 else body
+            first = ["chunk = p", *(["ok = team == 0"] if self.sliced else [])]
+            return [*first, *body] if self.chunks > 1 else body
         if self.homes.carries:
             return self._program_rows(body)
         if self.chunks > 1:
@@ -204,6 +224,11 @@ class _Lane:
         lines = exchange(combines, self.dtypes, self.team, self.exchanged)
         self.exchanged += exchange_bytes(combines, self.team)
         self.sites += 1
+        return lines
+
+    def _exchange_slices(self, combines: Sequence[Combine]) -> list[str]:
+        lines = exchange_slices(combines, self.dtypes, self.team, self.exchanged)
+        self.exchanged += slices_bytes(combines, self.team)
         return lines
 
     def _exchange_again(self, combines: Sequence[Combine]) -> list[str]:

@@ -27,7 +27,8 @@ class Names:
     """How the text of a lane speaks of memory. pointer: of a buffer; read_only: nobody writes it.
 
     base: the arena offset of the team's share, as text. guarded: teams may stand past the last row.
-    exchange: the statements that combine accumulators over the team.
+    exchange: the statements that combine accumulators over the team. slices: those that combine the teams'
+    parts of long sums, where all teams work on the same row (only the first one is ok to store).
     """
 
     pointer: Callable[[Buffer], str]
@@ -35,6 +36,7 @@ class Names:
     base: str
     guarded: bool
     exchange: Callable[[Sequence[Combine]], list[str]]
+    slices: Callable[[Sequence[Combine]], list[str]] | None = None
 
 
 def suffix(dtype: DType) -> str:
@@ -113,6 +115,8 @@ class NestText:
 
     def _rounds(self) -> list[str]:
         d, team, width = self.dealt, self.homes.team, self.width
+        if self.names.slices is not None and d.long:
+            return self._slice(self.names.slices)
         body = self._element()
         if d.size in self.homes.unrolled and not d.serial:
             stride = f"k * {team.threads} + t" if self.chunks == 1 else f"(chunk + k) * {team.threads} + t"
@@ -154,6 +158,19 @@ class NestText:
         words = {w for i in everything for w in _words(i)}
         found = [n for n in self.dealt.element if n in words]
         return [f"{n} = {self._print(self.dealt.element[n])}" for n in found]
+
+    def _slice(self, combine: Callable[[Sequence[Combine]], list[str]]) -> list[str]:
+        """KEEP: each team sums a part for its threads' elements; threads past the end take the last."""
+        d, team, level = self.dealt, self.homes.team, self.level
+        e = f"chunk * {team.threads} + t"
+        lines = [f"e = clamp_index({e}, 0, {d.size - 1})", *self._variables(d.nest.body)]
+        lines += [line for i in self._at(d.nest.body, level) for line in self._scalar(i)]
+        lines += [f"{a.name} = {a.init}" for a in d.nest.accumulators]
+        loop = d.inner[0]
+        lines.append(f"for {loop.var.name} in range({loop.lo} + team, {loop.hi}, {team.teams}):")
+        lines += [*indent(self._thread_loops(level + 1)), *combine(d.combines)]
+        after = [line for i in self._at(d.nest.after, level) for line in self._scalar(i)]
+        return [*lines, *guarded(f"{e} < {d.size}" if d.size % team.threads else "", after)]
 
     def _thread_loops(self, level: int) -> list[str]:
         """KEEP: the loops that one thread runs for its element."""

@@ -26,7 +26,7 @@ from jstitch.codegen.cuda.tile_axes import Axes, find_axes
 from jstitch.codegen.cuda.tile_shape import TileShape, choose_shape
 from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Load, Store
 from jstitch.codegen.print_index import print_index
-from jstitch.ir.index import Index, Var, delinearize, substitute, var
+from jstitch.ir.index import Index, Var, delinearize, mul, substitute, var
 
 TOGETHER = 8  # elements of a thread whose loads are in flight at once
 LONG = 64  # instructions of an element above which elements are worked on one at a time
@@ -85,8 +85,8 @@ class _Tiles:
         lines += [f"{d.name} = {print_index(e)}" for d, e in zip(axes.planes, planes, strict=True)]
         return [
             *lines,
-            f"x0 = ({print_index(column)}) * {shape.along}",
-            f"y0 = ({print_index(band)}) * {shape.across}",
+            f"x0 = {print_index(mul(column, shape.along))}",
+            f"y0 = {print_index(mul(band, shape.across))}",
         ]
 
     def _text(self, e: Index, x: str, y: str) -> str:
@@ -162,7 +162,9 @@ class _Tiles:
 
     def _variables(self) -> list[str]:
         """Loop variables that scalar texts speak of."""
-        texts = (i.text if isinstance(i, Let) else i.value for i in self.axes.nest.body if not isinstance(i, Load))
+        texts = (
+            i.text if isinstance(i, Let) else i.value for i in self.axes.nest.body if not isinstance(i, Load)
+        )
         words = {w for text in texts for w in re.findall(r"[A-Za-z_]\w*", text)}
         return [f"{n} = {self._text(e, 'sx', 'sy')}" for n, e in self.axes.places.items() if n in words]
 
@@ -188,7 +190,7 @@ class _Tiles:
         for i in self.axes.nest.body:
             if isinstance(i, Let):
                 continue
-            times = self.lane.rows * math.prod(loop.var.extent for loop in self._loops[: i.depth])
+            times = math.prod(loop.var.extent for loop in self.axes.nest.loops[: i.depth])
             nbytes = min(times, i.buffer.type.size) * i.buffer.type.dtype.itemsize
             if isinstance(i, Load):
                 read[i.buffer, i.offset] = nbytes

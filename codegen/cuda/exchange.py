@@ -72,6 +72,27 @@ def exchange(
     return lines + _shuffles(combines, warps // 2)
 
 
+def slices_bytes(combines: Sequence[Combine], team: Team) -> int:
+    """Arena bytes of one exchange of slices."""
+    return sum(len(c.names) for c in combines) * SLOT * team.block
+
+
+def exchange_slices(
+    combines: Sequence[Combine], dtypes: Mapping[str, DType], team: Team, offset: int
+) -> list[str]:
+    """Teams that each made a slice of the same sums: afterwards every thread has its element's whole sum."""
+    slots = {name: offset + k * SLOT * team.block for k, name in enumerate(_names(combines))}
+    kinds = {name: _suffix(dtypes[name]) for name in slots}
+    lines = [f"shared_store_{kinds[name]}({at}, thread(), {name})" for name, at in slots.items()]
+    lines.append("barrier()")
+    lines += [f"{name} = shared_load_{kinds[name]}({at}, t)" for name, at in slots.items()]
+    lines.append(f"for g in unroll({team.teams - 1}):")
+    for name, at in slots.items():
+        other = f"shared_load_{kinds[name]}({at}, t + (g + 1) * {team.threads})"
+        lines.append(f"    {name}{OTHER} = {other}")
+    return lines + [f"    {line}" for c in combines for line in merge(c)]
+
+
 def _shuffles(combines: Sequence[Combine], most: int) -> list[str]:
     lines: list[str] = []
     while most:

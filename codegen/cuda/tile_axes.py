@@ -1,7 +1,7 @@
 """Which two directions of a lane's elements lie next to each other in memory: in results, in operands.
 
-out[r * 512 + i] = f(x[i * 3000 + r])                    along = i, across = r
-out[r * 70 + i] = f(x[(r // 90) * 6300 + i * 90 + r % 90])   along = i, across = r % 90, one plane for each r // 90
+out[r * 512 + i] = f(x[i * 3000 + r])                         along i, across r
+out[r * 70 + i] = f(x[(r // 90) * 6300 + i * 90 + r % 90])    along i, across r % 90, a plane for each r // 90
 
 A row number that is taken apart by // and % is split into digits; digits that every offset joins again are
 one direction. What stays modular is simply no candidate.
@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from jstitch.codegen.cuda.deal import is_dynamic
 from jstitch.codegen.kernel_ir import PROGRAM, ROW, STEP, Buffer, Lane, Let, Load, Nest, Space, Store
 from jstitch.ir.index import FloorDiv, Index, Mod, Var, add, atoms, floordiv, mod, mul, substitute, var
 
@@ -57,7 +58,7 @@ def find_axes(lane: Lane, read_only: Callable[[Buffer], bool]) -> Axes | None:
     crossing = [
         (u, i, e)
         for i, e in offsets
-        if isinstance(i, Load) and read_only(i.buffer) and _is_far(i.buffer, e, along)
+        if isinstance(i, Load) and read_only(i.buffer) and not is_dynamic(e) and _is_far(i.buffer, e, along)
         for u in _units(e, digits)
         if u.extent >= LEAST_ACROSS
     ]
@@ -79,8 +80,10 @@ def _only_nest(lane: Lane) -> Nest | None:
     stores = [i for i in memory if isinstance(i, Store)]
     variables = {a.name for i in memory for a in atoms([i.offset]) if isinstance(a, Var)}
     known = {loop.var.name for loop in nest.loops}
+    rows = 1 if lane.rows == 1 else math.prod(loop.var.extent for loop in nest.loops if loop.var.name == ROW)
     plain = (
-        not nest.accumulators
+        rows == lane.rows
+        and not nest.accumulators
         and not nest.after
         and all(i.buffer.space is not Space.ARENA for i in memory)
         and all(i.depth == len(nest.loops) for i in stores)
@@ -195,7 +198,3 @@ def _most(votes: Iterable[tuple[Var, Load | Store]]) -> Var | None:
     for digit, i in votes:
         nbytes[digit] += i.buffer.type.nbytes
     return nbytes.most_common(1)[0][0] if nbytes else None
-
-
-def elements(axes: Axes) -> int:
-    return math.prod(d.extent for d in (axes.along, axes.across, *axes.planes))

@@ -28,8 +28,8 @@ class TileShape:
         """The element of the arena for x along and y across, as text."""
         group, pad = self._padding(itemsize)
         if group == 1:
-            return f"({x}) * {self.across + pad} + {y}"
-        return f"({x}) * {self.across} + quotient({x}, {group}) * {pad} + {y}"
+            return f"{x} * {self.across + pad} + {y}"
+        return f"{x} * {self.across} + quotient({x}, {group}) * {pad} + {y}"
 
     def nbytes(self, itemsize: int) -> int:
         group, pad = self._padding(itemsize)

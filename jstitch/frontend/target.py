@@ -24,6 +24,7 @@ from jstitch.device_spec import DeviceSpec, find_spec, spec_of_device
 PLATFORMS = ("cpu", "cuda")
 COPY = 0.85  # of the bandwidth on paper that a copy reaches
 ISSUE = 0.3  # of the arithmetic on paper that scalar code reaches
+SECTOR_BYTES = 32
 ROWS_PER_PARTIAL = 16  # at least, so that partial results are a small share of the traffic
 
 
@@ -60,12 +61,12 @@ def _spec_of_this_machine() -> DeviceSpec | None:
 
 
 def cuda_profile(spec: DeviceSpec) -> Profile:
-    """Partial results of two CTAs per multiprocessor; a row at a time; tiles in shared memory."""
+    """Partial results of three CTAs for every two multiprocessors; a row at a time; tiles in shared memory."""
     return Profile(
         arena_bytes=spec.shared_optin,
         row_step=1,
         program_work=1 << 12,
-        max_programs=2 * spec.sms,
+        max_programs=3 * spec.sms // 2,
         partial_rows=ROWS_PER_PARTIAL,
         kept_first=True,
         blocks=False,
@@ -75,6 +76,7 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         combine_whole=1 << 62,
         max_buffers=2000,
         updates=True,
+        recompute=True,
         keep_cost=20.0,
         machine=Machine(
             launch=spec.launch_seconds,
@@ -89,5 +91,6 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
             seam_cycles=0.0,
             window_cycles=1.0,
             reads_fuse=True,
+            sector_bytes=SECTOR_BYTES,
         ),
     )

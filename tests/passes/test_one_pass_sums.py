@@ -31,7 +31,7 @@ ALONE = replace(MANY, row_step=1, kept_first=True)
 
 
 def traced(f: Callable[..., Any], *shapes: tuple[int, ...], dtype: Any = np.float32) -> Graph:
-    arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
+    arrays = [np.zeros(shape, dtype) for shape in shapes]
     return run(import_module(jax.jit(f, keep_unused=True).lower(*arrays).compiler_ir("stablehlo")))
 
 

@@ -135,4 +135,6 @@ def _normalise(maker: _Programs, x: Value) -> None:
     total = maker.emit(build.reduce(name, x, init, list(dims)))
     kept = [d for d in range(rank) if d not in dims]
     wide = maker.emit(build.broadcast(total, x.shape, kept))
-    maker.emit(build.elementwise(f"stablehlo.{maker.random.choice(('subtract', 'maximum', 'multiply'))}", x, wide))
+    maker.emit(
+        build.elementwise(f"stablehlo.{maker.random.choice(('subtract', 'maximum', 'multiply'))}", x, wide)
+    )

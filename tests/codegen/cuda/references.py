@@ -1,7 +1,8 @@
-"""What the machines' results are held to: `tests.fuzz.compare`'s references, and sums in XLA:CPU's order.
+"""What the machines' results are held to: `tests.fuzz.compare`'s references, and sums in float32.
 
-NumPy sums in blocks, more accurately than jax.jit does; a sum in order, as jax.jit makes it, is one more
-program "rounded in other places", whose error counts.
+The Graph interpreter sums in float64, more accurately than any target does. Sums in float32, in the orders that
+targets sum in, are programs "rounded in other places", whose errors count: neighbours first, so many at a time;
+then so many interleaved partial sums; these in pairs.
 """
 
 from __future__ import annotations
@@ -16,46 +17,71 @@ from jstitch.ir.types import DType
 from tests.fuzz.compare import difference, references
 
 Arrays = Sequence[np.ndarray]
-_UFUNCS = {"stablehlo.add": np.add, "stablehlo.multiply": np.multiply}
+ORDERS = ((1, 1), (1, 4), (1, 32), (1, 256), (2, 1), (4, 1), (4, 8), (8, 4))  # neighbours, partial sums
 
 
 class Expected:
-    """References of one graph for one set of arguments, made once for all machines."""
+    """References of one graph for one set of arguments, made once for all machines.
+
+    undecided: an argmax or argmin sees NaNs, of which it may name any: jax.jit's choice depends on XLA's order.
+    """
 
     def __init__(self, graph: Graph, args: Arrays) -> None:
+        self.undecided = _any_choice(graph, args)
         self.plain = interpret(graph, args)
-        self.others = list(zip(*zip(*references(graph, args), strict=True), in_order(graph, args), strict=True))
+        sums = (summed(graph, args, *order) for order in ORDERS)
+        self.others = list(zip(*zip(*references(graph, args), strict=True), *sums, strict=True))
 
     def wrong(self, found: Arrays) -> str | None:
         """What is wrong with the outputs of a machine, None when they keep the numerics rule."""
         for n, arrays in enumerate(zip(found, self.plain, self.others, strict=True)):
-            ours, plain, (exact, *rest) = arrays
-            message = difference(ours, plain, exact, rest[-1], *rest[:-1])
+            ours, plain, (exact, rounded, converted, *sums) = arrays
+            message = difference(ours, plain, exact, rounded, *sums, converted)
             if message is not None:
                 return f"output {n}: {message}"
         return None
 
 
-def in_order(graph: Graph, args: Arrays) -> Arrays:
-    """The graph's outputs with sums and products one element after the other."""
+def summed(graph: Graph, args: Arrays, neighbours: int, partials: int) -> Arrays:
+    """The graph's outputs with float sums made in that order."""
     env = dict(zip(graph.inputs, args, strict=True))
     for op in graph.ops:
         given = [env[v] for v in op.uses]
-        ufunc = _UFUNCS.get(op.attrs.get("monoid", "")) if op.name == "stablehlo.reduce" else None
-        if ufunc is not None and op.result.tensor.dtype.is_float and op.attrs["dimensions"]:
-            found: Arrays = [_accumulate(ufunc, op, *given)]
+        if _is_sum(op):
+            found: Arrays = [_sum(op, neighbours, partials, *given)]
         else:
             found = interpret(Graph(op.uses, (op,), op.results), given)
         env.update(zip(op.results, found, strict=True))
     return [env[v] for v in graph.outputs]
 
 
-def _accumulate(ufunc: np.ufunc, op: Op, x: np.ndarray, init: np.ndarray) -> np.ndarray:
+def _any_choice(graph: Graph, args: Arrays) -> bool:
+    joint = [op.operands[0] for op in graph.ops if op.name == "stablehlo.reduce" and len(op.results) > 1]
+    inside = interpret(Graph(graph.inputs, graph.ops, tuple(joint)), args) if joint else ()
+    return any(bool(np.isnan(x.astype(np.float64)).any()) for x in inside)
+
+
+def _is_sum(op: Op) -> bool:
+    reduces = op.name == "stablehlo.reduce" and op.attrs.get("monoid") == "stablehlo.add"
+    return reduces and op.result.tensor.dtype.is_float
+
+
+def _sum(op: Op, neighbours: int, partials: int, x: np.ndarray, init: np.ndarray) -> np.ndarray:
     dtype = op.result.tensor.dtype
     dims: tuple[int, ...] = op.attrs["dimensions"]
     wide = np.float64 if dtype is DType.F64 else np.float32
     kept = [n for d, n in enumerate(x.shape) if d not in dims]
     rows = np.moveaxis(x, dims, range(len(dims))).reshape(-1, *kept).astype(wide)
-    both = np.concatenate([np.broadcast_to(init.astype(wide), (1, *kept)), rows])
     with np.errstate(all="ignore"):
-        return np.asarray(ufunc.accumulate(both, axis=0)[-1]).astype(dtype.numpy)
+        rows = _in_steps(_in_steps(rows, neighbours, 1), partials, 0)
+        while len(rows) > 1:
+            rows = rows[: len(rows) // 2] + rows[len(rows) // 2 :]
+        return np.asarray(rows[0] + init.astype(wide)).astype(dtype.numpy)
+
+
+def _in_steps(rows: np.ndarray, count: int, axis: int) -> np.ndarray:
+    """Sums of `count` neighbours (axis 1), or `count` sums of what stands that far apart (axis 0)."""
+    missing = -len(rows) % count if len(rows) else count
+    padded = np.concatenate([rows, np.zeros((missing, *rows.shape[1:]), rows.dtype)])
+    parts = padded.reshape(-1, count, *rows.shape[1:])
+    return np.asarray(np.add.accumulate(parts, axis=axis).take(-1, axis=axis))

@@ -1,8 +1,8 @@
 """Graphs stitched into kernels, and every machine that runs kernels without a GPU.
 
-    simulator          the emitted text, in lockstep, with races and bounds checked
-    PTX interpreter    the PTX of that text, with every access checked
-    CPU                the same graph's kernels for the CPU backend, compiled
+simulator          the emitted text, in lockstep, with races and bounds checked
+PTX interpreter    the PTX of that text, with every access checked
+CPU                the same graph's kernels for the CPU backend, compiled
 """
 
 from __future__ import annotations
@@ -99,12 +99,25 @@ class Stitched:
         return execute(self.graph, args, run_one)
 
 
-def stitch(graph: Graph, wanted: Profile, donated: Mapping[Value, Value] | None = None) -> Stitched:
-    """Kernels for CUDA in the place of every pattern of the graph, which is canonicalised first."""
-    recorder = Recorder()
+def stitch(graph: Graph, wanted: Profile, donate: bool = False) -> Stitched:
+    """Kernels for CUDA in the place of every pattern; `donate`: inputs' memory may be taken by outputs."""
+    recorder, canonical = Recorder(), run(graph)
+    donated = _pairs(canonical) if donate else {}
     with profile.using(wanted):
-        made = stitch_graph(run(graph), OPTIONS, "k", open_dump(OPTIONS, "k"), recorder, donated or {})
+        made = stitch_graph(canonical, OPTIONS, "k", open_dump(OPTIONS, "k"), recorder, donated)
     return Stitched(made, recorder)
+
+
+def _pairs(graph: Graph) -> dict[Value, Value]:
+    """Inputs, each with an output of its type, no output twice."""
+    free = list(graph.outputs)
+    found: dict[Value, Value] = {}
+    for v in graph.inputs:
+        taker = next((out for out in free if out.type == v.type), None)
+        if taker is not None:
+            found[v] = taker
+            free.remove(taker)
+    return found
 
 
 def stitch_for_cpu(graph: Graph) -> Graph:
@@ -167,7 +180,9 @@ def on_cpu(kernel: Kernel, args: Arrays) -> Arrays:
     results = [
         shared.get(n, np.empty(b.type.shape, b.type.dtype.numpy)) for n, b in enumerate(kernel.results)
     ]
-    cpu_build.call(emitted.source, [given[k] for k in emitted.operands], [results[k] for k in emitted.results])
+    cpu_build.call(
+        emitted.source, [given[k] for k in emitted.operands], [results[k] for k in emitted.results]
+    )
     return results
 
 

@@ -26,6 +26,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 ARENA = 232448
 H200 = cuda_profile(find_spec("h200"))
 MANY = replace(H200, program_work=16, partial_rows=2, max_programs=6)
+LONG = replace(H200, program_work=16, partial_rows=2, max_programs=150)
 PROFILES = {"h200": H200, "many programs": MANY}
 
 
@@ -119,6 +120,29 @@ def test_columns_are_read_once_for_all_statistics(f: Callable[..., Any], args: A
     with profile.using(H200):
         kernel = lowered(f, arrays)
     assert len(kernel.phases) == phases
+
+
+def column_sums(x: Any, y: Any) -> Any:
+    return x.sum(0) * 2 + y.max(0), (x * y).sum(0), x.var(0)
+
+
+@pytest.mark.parametrize("columns", [33, 64, 70])
+def test_many_partial_results_are_combined_by_several_threads(columns: int) -> None:
+    x, y = normal(310, columns, mean=2.0), normal(310, columns, seed=1)
+    with profile.using(LONG):
+        kernel = lowered(column_sums, [x, y])
+    assert "ok = team == 0" in emit(kernel, ARENA).source.text
+    a, b = x.astype(np.float64), y.astype(np.float64)
+    expected = a.sum(0) * 2 + b.max(0), (a * b).sum(0), a.var(0)
+    for found, want in zip(simulated(column_sums, [x, y], LONG), expected, strict=True):
+        np.testing.assert_allclose(found, want, rtol=0, atol=1e-6 * np.abs(want).max())
+
+
+def test_counts_do_not_make_a_team_sum_one_column_after_another() -> None:
+    x = normal(310, 64)
+    with profile.using(LONG):
+        text = emit(lowered(lambda x: x.var(0), [x]), ARENA).source.text
+    assert "for i1 in range" not in text
 
 
 def test_one_number_for_all_elements() -> None:

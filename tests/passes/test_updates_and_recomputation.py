@@ -1,0 +1,132 @@
+"""Passes of the CUDA profile: updates taken over by kernels, copies for them, values computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jstitch.codegen.interpret_kernel import interpret_kernel
+from jstitch.device_spec import find_spec
+from jstitch.frontend.importer import import_module
+from jstitch.frontend.mlir import parse_module
+from jstitch.frontend.target import cuda_profile
+from jstitch.ir.graph import Graph
+from jstitch.ir.interpret import interpret
+from jstitch.ir.ops import KERNEL
+from jstitch.options import CompileOptions
+from jstitch.passes import profile
+from jstitch.passes.absorb_updates import absorb_updates, contracted
+from jstitch.passes.check_kernel import check_kernel
+from jstitch.passes.check_plan import check_plan
+from jstitch.passes.contract_patterns import contract_patterns
+from jstitch.passes.copy_carried import copy_carried
+from jstitch.passes.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import frames, run
+from jstitch.passes.plan_frame import plan_frame
+from tests.fuzz.compare import difference, reference
+from tests.passes.random_graphs import Limits, arguments, make_graph
+
+
+def graph_of(f: Callable[..., object], *shapes: tuple[int, ...]) -> Graph:
+    args = [jnp.ones(shape, jnp.float32) for shape in shapes]
+    return import_module(parse_module(jax.jit(f).lower(*args).as_text()))
+
+
+@pytest.fixture(autouse=True)
+def cuda() -> Iterator[None]:
+    with profile.using(cuda_profile(find_spec("h200"))):
+        yield
+
+
+def run_contracted(frame: Graph, args: list[np.ndarray]) -> tuple[list[np.ndarray], int, int]:
+    """Outputs of the frame with its kernels interpreted; kernels; updates that they took over."""
+    plan = plan_frame(copy_carried(frame), CompileOptions(gate="off"))
+    assert check_plan(plan) == ()
+    updates = 0
+
+    def build(pattern: Any) -> dict[str, Any]:
+        nonlocal updates
+        updates += len(pattern.updates)
+        inputs, _, outputs = contracted(pattern)
+        kernel = lower_kernel("k", pattern.ops, inputs, outputs, updates=pattern.updates)
+        assert check_kernel(kernel) == ()
+        return {"kernel": kernel}
+
+    graph = contract_patterns(absorb_updates(plan), build)
+    env = dict(zip(graph.inputs, args, strict=True))
+    kernels = 0
+    for op in graph.ops:
+        values = [env[v] for v in op.uses]
+        if op.name == KERNEL:
+            kernels += 1
+            found = interpret_kernel(op.attrs["kernel"], [env[v] for v in op.operands], Random(0))
+        else:
+            found = interpret(Graph(op.uses, (op,), op.results), values)
+        env.update(zip(op.results, found, strict=True))
+    return [env[v] for v in graph.outputs], kernels, updates
+
+
+def body_of_scan() -> Graph:
+    """The body of a scan that stacks what it computes, its carry and its input."""
+
+    def cell(carry: jax.Array, x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        new = jnp.tanh(carry * 0.5 + x)
+        return new, (new, carry, jnp.exp(new))
+
+    graph = graph_of(lambda c, xs: jax.lax.scan(cell, c, xs), (3, 4), (64, 3, 4))
+    bodies = [frame for frame in frames(run(graph)) if any(v.tensor.size == 1 for v in frame.inputs)]
+    bodies = [frame for frame in bodies if len(frame.outputs) > 3]
+    assert len(bodies) == 1
+    return bodies[0]
+
+
+@pytest.mark.parametrize("step", [0, 3, 63])
+def test_a_scan_stacks_in_place(step: int) -> None:
+    body = body_of_scan()
+    rng = np.random.default_rng(0)
+    args = [
+        np.asarray(step, v.tensor.dtype.numpy)
+        if v.tensor.dtype.is_integer
+        else rng.standard_normal(v.shape).astype(v.tensor.dtype.numpy)
+        for v in body.inputs
+    ]
+    found, kernels, updates = run_contracted(body, args)
+    assert kernels
+    assert updates == 3
+    for a, b in zip(found, interpret(body, args), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+def test_residuals_are_computed_again() -> None:
+    """Two kernels around a matrix product: the second reads x instead of what the first made of it."""
+
+    def f(x: jax.Array, w: jax.Array) -> tuple[jax.Array, ...]:
+        a = jnp.sin(x) * 2.0
+        b, c = a + 1.0, a * a
+        y = (a + b + c) @ w
+        return y, (y * b - c) * a
+
+    graph = run(graph_of(f, (64, 64), (64, 64)))
+    plan = plan_frame(graph, CompileOptions(gate="off"))
+    assert check_plan(plan) == ()
+    outputs = [len(p.outputs) for p in plan.patterns]
+    assert outputs == [1, 1]
+
+
+def test_random_graphs_mean_the_same() -> None:
+    total = 0
+    for seed in range(60):
+        graph = run(make_graph(Random(seed), Limits(ops=14, elements=64)))
+        args = arguments(graph, seed)
+        found, kernels, _ = run_contracted(graph, args)
+        total += kernels
+        exact, other = reference(graph, args), interpret(graph, args)
+        for n, (a, b, c) in enumerate(zip(found, other, exact, strict=True)):
+            assert difference(a, b, c, b) is None, (seed, n)
+    assert total > 20

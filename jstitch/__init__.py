@@ -7,10 +7,10 @@ def layer_norm(x, scale, bias): ...
 from jstitch.analysis import Analysis, analyze
 from jstitch.api import export_checks, jit
 from jstitch.codegen.cpu.build import register as _register_cpu
+from jstitch.device_spec import DeviceSpec
 from jstitch.errors import JstitchError, JstitchWarning
 from jstitch.frontend.stitch import stitch
 from jstitch.options import CompileOptions
-from jstitch.device_spec import DeviceSpec
 from jstitch.runtime.report import Record, last_report, record_count, stitch_count
 
 # Here, so that exported and cached programs run in a process that only imports jstitch.

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from jstitch.errors import JstitchWarning, OptionError
 from jstitch.device_spec import DeviceSpec, find_spec
+from jstitch.errors import JstitchWarning, OptionError
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Var, linearize, var
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.types import TensorType
-from jstitch.passes.plan import FusionPattern, FusionPlan, Update
+from jstitch.passes.plan import FusionPattern, FusionPlan, Update, is_free
 from jstitch.passes.profile import current
 
 
@@ -31,7 +31,7 @@ class _Finder:
     def __init__(self, plan: FusionPlan) -> None:
         self.frame, self.patterns = plan.frame, plan.patterns
         self.users, self.producers = plan.frame.users(), plan.frame.producers()
-        self.owner = {op: n for n, p in enumerate(plan.patterns) for op in p.ops}
+        self.owner = {op: n for n, p in enumerate(plan.patterns) for op in p.ops if not is_free(op)}
         self.given = set(plan.frame.inputs)
 
     def absorb(self, number: int) -> FusionPattern:

@@ -180,10 +180,9 @@ class _Arena:
 def _in_place(update: Update, buffer: Buffer) -> InPlace:
     """Offsets of the update's block: each start, clamped as StableHLO says, times its stride."""
     whole, part = update.op.operands[0].shape, update.op.operands[1].shape
-    strides = [math.prod(whole[d + 1 :]) for d in range(len(whole))]
-    moves = (
-        (start, n - m, k) for start, n, m, k in zip(update.starts, whole, part, strides, strict=True) if n > m
-    )
+    moving = [d for d, (n, m) in enumerate(zip(whole, part, strict=True)) if n > m]
+    limits = ((whole[d] - part[d], math.prod(whole[d + 1 :])) for d in moving)
+    moves = ((start, *limit) for start, limit in zip(update.starts, limits, strict=True))
     return InPlace(buffer, tuple(moves))
 
 

@@ -23,7 +23,6 @@ from jstitch.passes.profile import current
 from jstitch.passes.row_access import data_operands, is_reduction
 
 
-
 @dataclass(frozen=True, eq=False)
 class Node:
     """Something a lane makes: a reduction, a partial reduction, or a value to store or keep."""

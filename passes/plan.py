@@ -56,7 +56,9 @@ class Update:
 
     @property
     def starts(self) -> tuple[Value, ...]:
-        return self.op.operands[2:]
+        """Of the dimensions in which the slice can move."""
+        whole, part = self.op.operands[0].shape, self.op.operands[1].shape
+        return tuple(v for v, n, m in zip(self.op.operands[2:], whole, part, strict=True) if n > m)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from jstitch.errors import OptionError
 from jstitch.device_spec import (
     MAX_REGISTERS,
     SPECS,
@@ -16,6 +15,7 @@ from jstitch.device_spec import (
     spec_of_device,
     to_target_config,
 )
+from jstitch.errors import OptionError
 
 WANTED = ("v100", "a100", "h100", "h200", "b200", "rtx4090", "rtx5090")
 

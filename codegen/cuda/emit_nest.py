@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, mentions, vector_of
 from jstitch.codegen.cuda.homes import Home, Homes, InArena, InRegisters, Scalar
-from jstitch.codegen.kernel_ir import Buffer, Combine, Instr, Let, Load, Store
+from jstitch.codegen.kernel_ir import Buffer, Combine, Instr, Let, Load, Space, Store
 from jstitch.codegen.print_index import print_index
 from jstitch.ir.index import Dynamic, Index, Var, add, atoms, substitute, var
 from jstitch.ir.types import DType
@@ -302,7 +302,15 @@ class NestText:
         lines = self._scalar(i)
         if isinstance(i, Load) or isinstance(self.homes.home(i.buffer, self._local(i)), Scalar):
             return lines
-        return guarded(self.lead, lines)
+        return [*self._after_reads(i), *guarded(self.lead, lines)]
+
+    def _after_reads(self, i: Store) -> list[str]:
+        """One thread writes in place what all threads of its team have read: it waits for them."""
+        loads = (j.buffer for j in self.dealt.nest.body if isinstance(j, Load))
+        in_place = i.buffer.space is Space.RESULT and any(
+            b.space is Space.ARG and not self.names.read_only(b) for b in loads
+        )
+        return self.homes.team.barrier if in_place else []
 
     # -- texts ----------------------------------------------------------------------------------------
 

@@ -1,33 +1,36 @@
 """The text of a lane that reads across the direction in which it writes: tiles turned in the arena.
 
-x0 = remainder_pos(p, 8) * 64                        out[r * 512 + i] = exp(a[i * 3000 + r])
-y0 = quotient(p, 8) * 64
-for k in unroll(8):                                  neighbouring threads: neighbours in a
+x0 = remainder_pos(p, 8) * 32                        out[r * 256 + i] = exp(a[i * 3000 + r])
+y0 = quotient(p, 8) * 32
+for k in unroll(4):                                  neighbouring threads: neighbours in a
     h0 = read_f32(a, lx * 3000 + ly)
-    shared_store_f32(0, mx * 65 + my, h0)
+    shared_store_f32(0, mx * 33 + my, h0)
 barrier()
 for k in unroll(4):                                  neighbouring threads: neighbours in out
-    v0 = shared_load_f32(0, nx * 65 + ny)
+    v0 = shared_load_f32(0, nx * 33 + ny)
     v1 = exp(v0)
-    store_f32(out, sy * 512 + sx, v1)
+    store_f32(out, sy * 256 + sx, v1)
 
 Threads past the end of a direction work on its last element, and store nothing.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable
 
+from jstitch.codegen.cuda.deal import is_dynamic
 from jstitch.codegen.cuda.emit_lane import LaneText
 from jstitch.codegen.cuda.emit_nest import guarded, indent, suffix
-from jstitch.codegen.cuda.tile_axes import Axes, find_axes
+from jstitch.codegen.cuda.tile_axes import Axes, find_axes, in_vectors
 from jstitch.codegen.cuda.tile_shape import TileShape, choose_shape
 from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Load, Store
 from jstitch.codegen.print_index import print_index
-from jstitch.ir.index import Index, Var, delinearize, mul, substitute, var
+from jstitch.ir.index import Index, Var, add, atoms, delinearize, mul, substitute, var
 
+VECTOR = 4  # elements of a vector, where a tile is wide
 TOGETHER = 8  # elements of a thread whose loads are in flight at once
 LONG = 64  # instructions of an element above which elements are worked on one at a time
 
@@ -65,6 +68,7 @@ class _Tiles:
         self.programs = planes * self.columns * self.bands
         self.offsets: dict[tuple[Buffer, Index], int] = {}
         self.shared = 0
+        self.width = 1  # elements that a thread works on at once
         for key, size in zip(axes.turned, sizes, strict=True):
             self.offsets[key] = self.shared
             self.shared += self.shape.nbytes(size)
@@ -89,14 +93,16 @@ class _Tiles:
             f"y0 = {print_index(mul(band, shape.across))}",
         ]
 
-    def _text(self, e: Index, x: str, y: str) -> str:
+    def _text(self, e: Index, x: Index, y: Index) -> str:
         """An offset in digits, for the element x along and y across."""
-        names = {self.axes.along: x, self.axes.across: y}
+        places = {self.axes.along: x, self.axes.across: y}
+        return print_index(substitute(e, lambda a: places.get(a) if isinstance(a, Var) else None))
 
-        def place(a: object) -> Index | None:
-            return var(Var(names[a], a.extent)) if isinstance(a, Var) and a in names else None
+    def _along(self, name: str, *more: Var) -> Index:
+        return functools.reduce(add, map(var, more), var(Var(name, self.axes.along.extent)))
 
-        return print_index(substitute(e, place))
+    def _across(self, name: str, *more: Var) -> Index:
+        return functools.reduce(add, map(var, more), var(Var(name, self.axes.across.extent)))
 
     @property
     def _cut(self) -> tuple[bool, bool]:
@@ -104,60 +110,79 @@ class _Tiles:
         axes, shape = self.axes, self.shape
         return axes.along.extent % shape.along != 0, axes.across.extent % shape.across != 0
 
-    def _inside(self, name: str, at: str, direction: Var, cut: bool) -> str:
-        return f"{name} = clamp_index({at}, 0, {direction.extent - 1})" if cut else f"{name} = {at}"
+    def _inside(self, name: str, at: str, direction: Var, cut: bool, width: int = 1) -> str:
+        return f"{name} = clamp_index({at}, 0, {direction.extent - width})" if cut else f"{name} = {at}"
 
-    def _rounds(self, side: int, together: int, row: str, body: list[str]) -> list[str]:
-        """The body for each element of a thread: neighbours go round the threads, rows follow."""
-        threads = self.block // side
-        rounds = self.shape.along * self.shape.across // self.block
+    def _rounds(self, side: int, width: int, together: int, row: str, body: list[str]) -> list[str]:
+        """The body for each vector of a thread: neighbours go round the threads, rows follow."""
+        rounds = self.shape.along * self.shape.across // (self.block * width)
         many = min(rounds, together)
         first = "k" if many == rounds else "(g + k)"
         lines = [
             f"for k in unroll({many}):",
-            f"    {row} = quotient(t, {side}) + {first} * {threads}",
+            f"    {row} = quotient(t, {side // width}) + {first} * {self.block * width // side}",
             *indent(body),
         ]
         return lines if many == rounds else [f"for g in range(0, {rounds}, {many}):", *indent(lines)]
+
+    def _first(self, name: str, side: int, width: int) -> str:
+        """The first neighbour that a thread takes."""
+        number = f"remainder_pos(t, {side // width})"
+        return f"{name} = {number} * {width}" if width > 1 else f"{name} = {number}"
 
     # -- operands -------------------------------------------------------------------------------------
 
     def _turn(self) -> list[str]:
         """Load tiles, neighbours across."""
-        shape, (past_x, past_y) = self.shape, self._cut
-        body = [self._inside("lx", "x0 + mx", self.axes.along, past_x)]
-        for n, (buffer, e) in enumerate(self.axes.turned):
+        axes, shape, (past_x, past_y) = self.axes, self.shape, self._cut
+        wide = shape.wide and all(in_vectors(b, e, axes.across, VECTOR) for b, e in axes.turned)
+        width = VECTOR if wide else 1
+        loads = [self._inside("lx", "x0 + mx", axes.along, past_x)]
+        stores: list[str] = []
+        for n, (buffer, e) in enumerate(axes.turned):
             dtype = buffer.type.dtype
-            at = shape.position("mx", "my", dtype.compute.itemsize)
-            offset = self.offsets[buffer, e]
-            body.append(f"h{n} = read_{suffix(dtype)}({self.pointer(buffer)}, {self._text(e, 'lx', 'ly')})")
-            body.append(f"shared_store_{suffix(dtype.compute)}({offset}, {at}, h{n})")
+            tail, value, my = (f"x{width}", f"h{n}[j]", "my + j") if wide else ("", f"h{n}", "my")
+            at = self._text(e, self._along("lx"), self._across("ly"))
+            loads.append(f"h{n} = read_{suffix(dtype)}{tail}({self.pointer(buffer)}, {at})")
+            place = shape.position("mx", my, dtype.compute.itemsize)
+            start = self.offsets[buffer, e]
+            stores.append(f"shared_store_{suffix(dtype.compute)}({start}, {place}, {value})")
+        body = loads + (_each(stores) if wide else stores)
         return [
-            f"my = remainder_pos(t, {shape.across})",
-            self._inside("ly", "y0 + my", self.axes.across, past_y),
-            *self._rounds(shape.across, TOGETHER, "mx", body),
+            self._first("my", shape.across, width),
+            self._inside("ly", "y0 + my", axes.across, past_y, width),
+            *self._rounds(shape.across, width, TOGETHER // 2 if wide else TOGETHER, "mx", body),
         ]
 
     # -- results --------------------------------------------------------------------------------------
 
     def _elements(self) -> list[str]:
         """The scalar program, neighbours along."""
-        shape, (past_x, past_y) = self.shape, self._cut
-        nest = self.axes.nest
-        in_place = any(isinstance(i, Load) and not self.read_only(i.buffer) for i in nest.body)
-        inside = [self._inside("sy", "y0 + ny", self.axes.across, past_y), *self._variables()]
-        tests = [f"x0 + nx < {self.axes.along.extent}"] * past_x
-        tests += [f"y0 + ny < {self.axes.across.extent}"] * past_y
-        for i in nest.body:
-            lines = [self._instruction(i)]
-            inside += _all_hold(tests, lines) if isinstance(i, Store) and not in_place else lines
-        if in_place:  # what others store must not be loaded
-            inside = _all_hold(tests, inside)
-        together = 1 if len(nest.body) > LONG else TOGETHER // 2
+        axes, shape, (past_x, past_y) = self.axes, self.shape, self._cut
+        stores = [(i.buffer, axes.offset(i.offset)) for i in axes.nest.body if isinstance(i, Store)]
+        wide = shape.wide and all(
+            in_vectors(b, e, axes.along, VECTOR) and not is_dynamic(e) for b, e in stores
+        )
+        self.width = VECTOR if wide else 1
+        parts: tuple[list[str], list[str], list[str]] = [], self._variables(), []
+        for i in axes.nest.body:
+            self._instruction(i, *parts)
+        before, inside, after = parts
+        tests = [f"x0 + nx < {axes.along.extent}"] * past_x + [f"y0 + ny < {axes.across.extent}"] * past_y
+        in_place = any(isinstance(i, Load) and not self.read_only(i.buffer) for i in axes.nest.body)
+        body = [*before, *(_each(inside) if wide else inside)]
+        body = _all_hold(tests, body + after) if in_place else body + _all_hold(tests, after)
+        together = 1 if len(axes.nest.body) > LONG else TOGETHER // 2 // (2 if wide else 1)
         return [
-            f"nx = remainder_pos(t, {shape.along})",
-            self._inside("sx", "x0 + nx", self.axes.along, past_x),
-            *self._rounds(shape.along, together, "ny", inside),
+            self._first("nx", shape.along, self.width),
+            self._inside("sx", "x0 + nx", axes.along, past_x, self.width),
+            *self._rounds(
+                shape.along,
+                self.width,
+                together,
+                "ny",
+                [self._inside("sy", "y0 + ny", axes.across, past_y), *body],
+            ),
         ]
 
     def _variables(self) -> list[str]:
@@ -166,20 +191,43 @@ class _Tiles:
             i.text if isinstance(i, Let) else i.value for i in self.axes.nest.body if not isinstance(i, Load)
         )
         words = {w for text in texts for w in re.findall(r"[A-Za-z_]\w*", text)}
-        return [f"{n} = {self._text(e, 'sx', 'sy')}" for n, e in self.axes.places.items() if n in words]
+        return [f"{n} = {self._here(e)}" for n, e in self.axes.places.items() if n in words]
 
-    def _instruction(self, i: Instr) -> str:
+    def _here(self, e: Index) -> str:
+        """An offset in digits, for the element that the scalar program works on."""
+        return self._text(e, self._along("sx", *[Var("j", VECTOR)] * (self.width > 1)), self._across("sy"))
+
+    def _instruction(self, i: Instr, before: list[str], inside: list[str], after: list[str]) -> None:
+        """before: for all elements of a vector; inside: for each; after: stores."""
         if isinstance(i, Let):
-            return f"{i.name} = {i.text}"
-        dtype, e = i.buffer.type.dtype, self.axes.offset(i.offset)
-        offset = self._text(e, "sx", "sy")
-        if isinstance(i, Store):
-            return f"store_{suffix(dtype)}({self.pointer(i.buffer)}, {offset}, {i.value})"
-        if (i.buffer, e) in self.offsets:
-            at = self.shape.position("nx", "ny", dtype.compute.itemsize)
-            return f"{i.name} = shared_load_{suffix(dtype.compute)}({self.offsets[i.buffer, e]}, {at})"
-        load = "read" if self.read_only(i.buffer) else "load"
-        return f"{i.name} = {load}_{suffix(dtype)}({self.pointer(i.buffer)}, {offset})"
+            inside.append(f"{i.name} = {i.text}")
+            return
+        dtype, e, pointer = suffix(i.buffer.type.dtype), self.axes.offset(i.offset), self.pointer(i.buffer)
+        first = self._text(e, self._along("sx"), self._across("sy"))
+        if isinstance(i, Store) and self.width > 1:
+            name = f"w{len(after)}"
+            before.append(f"{name} = registers_{suffix(i.buffer.type.dtype.compute)}({VECTOR})")
+            inside.append(f"{name}[j] = {i.value}")
+            after.append(f"store_{dtype}x{VECTOR}({pointer}, {first}, {name}, 0)")
+        elif isinstance(i, Store):
+            after.append(f"store_{dtype}({pointer}, {first}, {i.value})")
+        elif (i.buffer, e) in self.offsets:
+            inside.append(f"{i.name} = {self._turned(i.buffer, e)}")
+        else:
+            load = f"{'read' if self.read_only(i.buffer) else 'load'}_{dtype}"
+            if self.width == 1 or is_dynamic(e):
+                inside.append(f"{i.name} = {load}({pointer}, {self._here(e)})")
+            elif in_vectors(i.buffer, e, self.axes.along, VECTOR):
+                before.append(f"{i.name}_v = {load}x{VECTOR}({pointer}, {first})")
+                inside.append(f"{i.name} = {i.name}_v[j]")
+            else:
+                same = self.axes.along not in atoms([e])
+                (before if same else inside).append(f"{i.name} = {load}({pointer}, {self._here(e)})")
+
+    def _turned(self, buffer: Buffer, e: Index) -> str:
+        dtype = buffer.type.dtype.compute
+        at = self.shape.position("(nx + j)" if self.width > 1 else "nx", "ny", dtype.itemsize)
+        return f"shared_load_{suffix(dtype)}({self.offsets[buffer, e]}, {at})"
 
     # -- bytes ----------------------------------------------------------------------------------------
 
@@ -197,6 +245,11 @@ class _Tiles:
             else:
                 written += nbytes
         return sum(read.values()), written
+
+
+def _each(lines: list[str]) -> list[str]:
+    """The lines for each element of a vector."""
+    return [f"for j in unroll({VECTOR}):", *indent(lines)]
 
 
 def _all_hold(tests: list[str], lines: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jstitch.codegen.cuda.deal import is_dynamic
+from jstitch.codegen.cuda.deal import VECTOR_BYTES, is_dynamic
 from jstitch.codegen.kernel_ir import PROGRAM, ROW, STEP, Buffer, Lane, Let, Load, Nest, Space, Store
 from jstitch.ir.index import FloorDiv, Index, Mod, Var, add, atoms, floordiv, mod, mul, substitute, var
 
@@ -180,6 +180,13 @@ def coefficient(e: Index, digit: Var) -> int | None:
     if any(a == digit for a in atoms([rest])):
         return None
     return dict(e.terms).get(digit, 0)
+
+
+def in_vectors(buffer: Buffer, e: Index, digit: Var, width: int) -> bool:
+    """Whether `width` neighbours in this direction, from a multiple of `width` on, are one vector."""
+    others = [k for a, k in e.terms if a != digit]
+    even = not any(k % width for k in (e.const, digit.extent, *others))
+    return coefficient(e, digit) == 1 and even and width * buffer.type.dtype.itemsize <= VECTOR_BYTES
 
 
 def _units(e: Index, digits: Iterable[Var]) -> list[Var]:

@@ -2,36 +2,46 @@
 
 A warp stores 32 neighbours `across` and loads 32 neighbours `along`. Rows of 32 words would all start in
 bank 0; one word between rows moves each by a bank: pitch 33 for 4-byte elements, 36 bytes for bool.
+
+With vectors of 4 a warp touches every fourth element of two neighbouring rows or columns of a square of 64.
+Position x * 67 + y, and 2 more behind the middle of a row and of the rows: modulo 4 the two rows and the two
+halves are all different, and modulo 32 so are the 8 vectors of a half.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 WORD = 4  # bytes of a bank
 BANKS = 32
 AREAS = (4096, 2048, 1024)  # elements of a tile, largest first
 ENOUGH_TILES = 256  # rather smaller tiles than fewer
 ROOM = 40960  # bytes of arena for the tiles of one CTA, so that several fit on a multiprocessor
+WIDE = 64  # side of a tile that is moved in vectors
 ALONG, ACROSS = 16, 8  # least sides, for which positions below have no conflicts
 
 
 @dataclass(frozen=True)
 class TileShape:
-    """Sides, powers of two: neighbours in results, neighbours in operands."""
+    """Sides, powers of two: neighbours in results, neighbours in operands. wide: threads may take vectors."""
 
     along: int
     across: int
+    wide: bool = False
 
     def position(self, x: str, y: str, itemsize: int) -> str:
         """The element of the arena for x along and y across, as text."""
+        if self.wide:
+            return f"{x} * {WIDE + 3} + {y} + (quotient({x}, 32) + quotient({y}, 32)) * 2"
         group, pad = self._padding(itemsize)
         if group == 1:
             return f"{x} * {self.across + pad} + {y}"
         return f"{x} * {self.across} + quotient({x}, {group}) * {pad} + {y}"
 
     def nbytes(self, itemsize: int) -> int:
+        if self.wide:
+            return (WIDE * (WIDE + 3) + 4) * itemsize
         group, pad = self._padding(itemsize)
         return -(-(self.along * self.across + self.along // group * pad) * itemsize // 16) * 16
 
@@ -46,6 +56,7 @@ class TileShape:
 def choose_shape(along: int, across: int, planes: int, itemsizes: Sequence[int], block: int) -> TileShape:
     """A shape for extents along and across, for tiles of elements of these sizes, for `block` threads."""
     shapes = [_shape(along, across, max(area, block)) for area in AREAS]
+    shapes = [replace(s, wide=s.along == s.across == WIDE and {*itemsizes} == {WORD}) for s in shapes]
     for shape in shapes[:-1]:
         tiles = planes * -(-along // shape.along) * -(-across // shape.across)
         if tiles >= ENOUGH_TILES and sum(map(shape.nbytes, itemsizes)) <= ROOM:

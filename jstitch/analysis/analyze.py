@@ -16,8 +16,8 @@ from jstitch.analysis.launches import Program, launches
 from jstitch.analysis.report import Analysis, Side
 from jstitch.analysis.traffic import Traffic
 from jstitch.api import jit
-from jstitch.options import CompileOptions
 from jstitch.device_spec import DeviceSpec, find_spec
+from jstitch.options import CompileOptions
 from jstitch.runtime.report import Record, last_report, record_count
 
 

@@ -23,8 +23,8 @@ from jstitch import _jax
 from jstitch.analysis.hlo import parse_module
 from jstitch.analysis.launches import Program
 from jstitch.analysis.thunks import parse_thunks
-from jstitch.errors import JstitchError
 from jstitch.device_spec import DeviceSpec, to_target_config
+from jstitch.errors import JstitchError
 
 _PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
 _SKIP = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"

@@ -15,11 +15,11 @@ import jax
 from jstitch.codegen.backend import Backend
 from jstitch.codegen.cpu.backend import CpuBackend
 from jstitch.codegen.cuda.backend import CudaBackend
+from jstitch.device_spec import DeviceSpec, find_spec, spec_of_device
 from jstitch.options import CompileOptions
 from jstitch.passes import profile
 from jstitch.passes.machine import Machine
 from jstitch.passes.profile import Profile
-from jstitch.device_spec import DeviceSpec, find_spec, spec_of_device
 
 PLATFORMS = ("cpu", "cuda")
 COPY = 0.85  # of the bandwidth on paper that a copy reaches

@@ -94,7 +94,9 @@ def pullback(f: Callable[..., Array], *args: Array) -> tuple[Array, ...]:
     return tuple(jax.vjp(f, *args[:-1])[1](args[-1]))
 
 
-def optimizer(name: str, transform: optax.GradientTransformation, most: tuple[int, int], moved: Any) -> Case:
+def optimizer(
+    name: str, transform: optax.GradientTransformation, most: tuple[int, int], moved: Any, goal: Any
+) -> Case:
     """One step over 190 tensors, in place."""
     params = {f"w{i}": shape(256, 64 + i) if i % 2 else shape(256 + i) for i in range(190)}
 
@@ -103,7 +105,7 @@ def optimizer(name: str, transform: optax.GradientTransformation, most: tuple[in
         return optax.apply_updates(params, updates), state
 
     return Case(
-        name, step, (params, jax.eval_shape(transform.init, params), params), most, moved, donate=(0, 1)
+        name, step, (params, jax.eval_shape(transform.init, params), params), most, moved, goal, (0, 1)
     )
 
 
@@ -149,6 +151,7 @@ CASES = (
         (shape(100352, 256), CHANNELS, CHANNELS, shape(100352, 256)),
         (10, 17),
         (2.0, 3.1),
+        (3, 1.7),
     ),
     Case("rows to int8", quantize_rows, (shape(8192, 4096),), (1, 3), (1.0, 1.9), (1, 1.05)),
 )
@@ -160,6 +163,7 @@ SLOW = (
         (ROWS, ROWS, FEATURES, ROWS),
         (3, 6),
         (1.3, 2.8),
+        (3, 1.25),  # XLA copies dx, which is the residual's gradient as well
     ),
     Case(
         "GELU, bias, residual, norm gradient",
@@ -178,7 +182,7 @@ SLOW = (
         (1.9, 4.1),
         (2, 1.15),
     ),
-    Case("batch norm", batch_norm, (shape(100352, 256), CHANNELS, CHANNELS), (3, 7), (1.4, 2.1)),
+    Case("batch norm", batch_norm, (shape(100352, 256), CHANNELS, CHANNELS), (3, 7), (1.4, 2.1), (3, 1.6)),
     Case("group norm", group_norm, (IMAGES, CHANNELS, CHANNELS), (3, 6), (1.4, 2.1), (2, 1.55)),
     Case(
         "group norm gradient",
@@ -186,20 +190,26 @@ SLOW = (
         (IMAGES, CHANNELS, CHANNELS, IMAGES),
         (8, 14),
         (2.0, 3.1),
-        (3, 1.55),
+        (3, 2.4),
     ),
     Case(
-        "softmax over a major axis", partial(jax.nn.softmax, axis=0), (shape(4096, 4096),), (3, 5), (1.9, 3.1)
+        "softmax over a major axis",
+        partial(jax.nn.softmax, axis=0),
+        (shape(4096, 4096),),
+        (3, 5),
+        (1.9, 3.1),
+        (3, 1.65),
     ),
-    optimizer("AdamW", optax.adamw(1e-3), (190, 200), (0.95, 1.1)),
-    optimizer("Lion", optax.lion(1e-4), (190, 200), (0.95, 1.1)),
-    optimizer("SGD with momentum", optax.sgd(1e-2, momentum=0.9), (190, 200), (0.95, 1.1)),
+    optimizer("AdamW", optax.adamw(1e-3), (190, 200), (0.95, 1.1), (4, 1.05)),
+    optimizer("Lion", optax.lion(1e-4), (190, 200), (0.95, 1.1), (4, 1.05)),
+    optimizer("SGD with momentum", optax.sgd(1e-2, momentum=0.9), (190, 200), (0.95, 1.1), (4, 1.05)),
     optimizer(
         "clipped AdamW",
         optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-3)),
         (300, 500),
         (1.0, 1.3),
+        (8, 1.2),
     ),
-    optimizer("LAMB", optax.lamb(1e-3), (900, 1400), (1.2, 2.0)),
+    optimizer("LAMB", optax.lamb(1e-3), (900, 1400), (1.2, 2.0), None),
     Case("LSTM gradient", jax.grad(lstm_loss), (WEIGHTS, shape(64, 32, 256)), (800, 2400), (1.0, 100.0)),
 )

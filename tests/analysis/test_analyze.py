@@ -16,8 +16,8 @@ from jstitch.analysis import compile as compile_for_device
 from jstitch.analysis.analyze import kernel_traffic
 from jstitch.analysis.compile import AnalysisError
 from jstitch.analysis.traffic import Traffic
-from jstitch.errors import OptionError
 from jstitch.device_spec import SPECS
+from jstitch.errors import OptionError
 from jstitch.runtime.report import Record
 from tests.analysis.programs import CASES, SLOW, WEIGHTS, Case, shape
 

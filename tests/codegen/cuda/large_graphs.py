@@ -1,4 +1,4 @@
-"""Random graphs of the shapes that CUDA kernels are dealt out by: long rows, tall columns, one flat line, many lanes.
+"""Random graphs of the shapes by which CUDA kernels are dealt out: long rows, columns, flat, many lanes.
 
     make_large(seed)        rows of 257 to 12,000; columns of up to 3,000 rows; flat; images; odd sizes
     make_many_lanes(seed)   tens of small independent chains, which are packed into one launch
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 from jstitch.ir.graph import Graph, Value
@@ -135,6 +135,5 @@ def _normalise(maker: _Programs, x: Value) -> None:
     total = maker.emit(build.reduce(name, x, init, list(dims)))
     kept = [d for d in range(rank) if d not in dims]
     wide = maker.emit(build.broadcast(total, x.shape, kept))
-    maker.emit(
-        build.elementwise(f"stablehlo.{maker.random.choice(('subtract', 'maximum', 'multiply'))}", x, wide)
-    )
+    name = maker.random.choice(("subtract", "maximum", "multiply"))
+    maker.emit(build.elementwise(f"stablehlo.{name}", x, wide))

@@ -1,20 +1,24 @@
 """What the machines' results are held to: `tests.fuzz.compare`'s references, and sums in float32.
 
-The Graph interpreter sums in float64, more accurately than any target does. Sums in float32, in the orders that
-targets sum in, are programs "rounded in other places", whose errors count: neighbours first, so many at a time;
-then so many interleaved partial sums; these in pairs.
+The Graph interpreter sums in float64, more accurately than any target does. Sums in float32, in the orders
+that targets sum in, are programs "rounded in other places", whose errors count: neighbours first, so many at
+a time; then so many interleaved partial sums; these in pairs. jax.jit itself is asked where these do not
+decide: its special functions are off by some ulps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
+import jax
 import numpy as np
 
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.interpret import interpret
 from jstitch.ir.types import DType
 from tests.fuzz.compare import difference, references
+from tests.fuzz.programs import as_jax
 
 Arrays = Sequence[np.ndarray]
 ORDERS = ((1, 1), (1, 4), (1, 32), (1, 256), (2, 1), (4, 1), (4, 8), (8, 4))  # neighbours, partial sums
@@ -23,10 +27,11 @@ ORDERS = ((1, 1), (1, 4), (1, 32), (1, 256), (2, 1), (4, 1), (4, 8), (8, 4))  # 
 class Expected:
     """References of one graph for one set of arguments, made once for all machines.
 
-    undecided: an argmax or argmin sees NaNs, of which it may name any: jax.jit's choice depends on XLA's order.
+    undecided: an argmax or argmin sees NaNs, of which jax.jit names any, too.
     """
 
     def __init__(self, graph: Graph, args: Arrays) -> None:
+        self.graph, self.args = graph, args
         self.undecided = _any_choice(graph, args)
         self.plain = interpret(graph, args)
         sums = (summed(graph, args, *order) for order in ORDERS)
@@ -34,9 +39,18 @@ class Expected:
 
     def wrong(self, found: Arrays) -> str | None:
         """What is wrong with the outputs of a machine, None when they keep the numerics rule."""
-        for n, arrays in enumerate(zip(found, self.plain, self.others, strict=True)):
-            ours, plain, (exact, rounded, converted, *sums) = arrays
-            message = difference(ours, plain, exact, rounded, *sums, converted)
+        return self._wrong(found, []) and self._wrong(found, [self.jitted])
+
+    @cached_property
+    def jitted(self) -> Arrays:
+        """What jax.jit makes of the program on this machine."""
+        with jax.enable_x64(True):
+            return [np.asarray(x) for x in jax.jit(as_jax(self.graph))(*self.args)]
+
+    def _wrong(self, found: Arrays, more: Sequence[Arrays]) -> str | None:
+        for n, arrays in enumerate(zip(found, self.plain, self.others, *more, strict=True)):
+            ours, plain, (exact, rounded, converted, *sums), *jitted = arrays
+            message = difference(ours, plain, exact, rounded, *sums, *jitted, converted)
             if message is not None:
                 return f"output {n}: {message}"
         return None

@@ -28,22 +28,23 @@ from jstitch.codegen.cuda.ptx_text import entry_name
 from jstitch.codegen.cuda.simulate import simulate_launch
 from jstitch.codegen.cuda.source import CudaSource, Launch
 from jstitch.codegen.kernel_ir import Kernel
+from jstitch.device_spec import find_spec
 from jstitch.frontend import rewrite
 from jstitch.frontend.dump import open_dump
 from jstitch.frontend.rewrite import stitch_graph
 from jstitch.frontend.target import cuda_profile
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.interpret import interpret
-from jstitch.ir.ops import KERNEL
+from jstitch.ir.ops import KERNEL, OPS
 from jstitch.options import CompileOptions
 from jstitch.passes import profile
 from jstitch.passes.pipeline import run
 from jstitch.passes.profile import Profile
-from jstitch.device_spec import find_spec
 from tests.codegen.cuda.machines import RunLaunch, run_kernel
 
 Arrays = Sequence[np.ndarray]
 Machine = Callable[[Kernel, Arrays], Arrays]
+MakeMachine = Callable[[Emitted], RunLaunch]
 
 SPEC = find_spec("h200")
 OPTIONS = CompileOptions(gate="off", strict=True, verify=True)
@@ -91,7 +92,7 @@ class Stitched:
     def sources(self) -> list[CudaSource]:
         return [e.source for e in self.kernels.values()]
 
-    def run(self, args: Arrays, machine: Callable[[Emitted], RunLaunch]) -> Arrays:
+    def run(self, args: Arrays, machine: MakeMachine) -> Arrays:
         def run_one(kernel: Kernel, given: Arrays) -> Arrays:
             emitted = self.kernels[kernel]
             return run_kernel(kernel, emitted, given, machine(emitted))
@@ -191,23 +192,31 @@ def on_cpu(kernel: Kernel, args: Arrays) -> Arrays:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What lowering for cuda stitched: graphs with kernels, and the text of each kernel."""
+    """What lowering for cuda stitched: each program before and after, and the text of each kernel."""
 
-    graphs: list[Graph]
+    programs: list[tuple[Graph, Graph]]
     recorder: Recorder
 
-    def kernel_ops(self) -> list[Op]:
-        """Every kernel with its pattern as region, those in the bodies of loops among them."""
-        return [op for graph in self.graphs for op in graph.walk() if op.name == KERNEL]
+    def run(self, number: int, args: Arrays, machine: MakeMachine) -> Arrays:
+        """A program's outputs, its kernels run by the machine, those in the bodies of loops among them."""
+
+        def run_one(op: Op, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+            emitted = self.recorder.emitted[op.attrs["kernel"]]
+            return run_kernel(op.attrs["kernel"], emitted, arrays[: len(op.operands)], machine(emitted))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(OPS, KERNEL, replace(OPS[KERNEL], reference=run_one))
+            return interpret(self.programs[number][1], args)
 
 
 def record(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     """From now on, lowering for cuda emits kernels into the record and compiles nothing."""
     found = Recorded([], Recorder())
 
-    def stitched(*given: Any) -> Graph:
-        found.graphs.append(stitch_graph(*given))
-        return found.graphs[-1]
+    def stitched(graph: Graph, *others: Any) -> Graph:
+        made = stitch_graph(graph, *others)
+        found.programs.append((graph, made))
+        return made
 
     monkeypatch.setattr(rewrite, "stitch_graph", stitched)
     monkeypatch.setattr(CudaBackend, "build", lambda self, *given: found.recorder.build(*given))

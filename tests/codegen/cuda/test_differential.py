@@ -1,8 +1,8 @@
 """Random programs on every machine: Graph interpreter, CPU backend, lockstep simulator, PTX interpreter.
 
 The quick share runs 560 programs in the simulator, and a fixed part of them on the two machines that compile.
-The sweep (`pytest -m slow tests/codegen/cuda`) takes JSTITCH_FUZZ_PROGRAMS programs (5,000 unless set) through
-all of them, of which this process runs the share JSTITCH_FUZZ_SHARD = "k/n" (k counts from 0).
+The sweep (`pytest -m slow tests/codegen/cuda`) takes JSTITCH_FUZZ_PROGRAMS programs (5,000 unless set)
+through all of them, of which this process runs the share JSTITCH_FUZZ_SHARD = "k/n" (k counts from 0).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tests.fuzz.programs import make_program
 from tests.passes.random_graphs import Limits, arguments
 
 Arrays = Sequence[np.ndarray]
+Machines = Mapping[str, Callable[[Arrays], Arrays]]
 SWEEP = 10_000  # the sweep's first program
 BATCH = 20
 TRIES = 3  # sets of arguments: next to a jump (floor, a comparison) two right programs may differ
@@ -46,7 +47,7 @@ KINDS = {
 }
 
 
-def machines(graph: Graph, made: Stitched, compiled: bool) -> Mapping[str, Callable[[Arrays], Arrays]]:
+def machines(graph: Graph, made: Stitched, compiled: bool) -> Machines:
     """Every machine that runs the program's kernels here."""
     found: dict[str, Callable[[Arrays], Arrays]] = {
         "simulator": lambda args: made.run(args, stitched.simulated)
@@ -74,9 +75,7 @@ def check(kind: str, seed: int, compiled: bool) -> int:
     return len(made.kernels)
 
 
-def _wrong(
-    left: Mapping[str, Callable[[Arrays], Arrays]], expected: Expected, args: Arrays
-) -> dict[str, str]:
+def _wrong(left: Machines, expected: Expected, args: Arrays) -> dict[str, str]:
     """Machines that have not shown a right result yet; an empty text for a result that no rule decides."""
     found: dict[str, str] = {}
     for name, machine in left.items():
@@ -104,7 +103,7 @@ def test_programs(kind: str, seeds: range) -> None:
 
 
 def share() -> list[tuple[str, range]]:
-    """This process's batches of the sweep: two of small programs to one of each other kind, fewest of lanes."""
+    """This process's batches of the sweep."""
     total = int(os.environ.get("JSTITCH_FUZZ_PROGRAMS", "5000"))
     number, count = map(int, os.environ.get("JSTITCH_FUZZ_SHARD", "0/1").split("/"))
     parts = {"small": 0.4, "medium": 0.2, "large": 0.35, "many lanes": 0.05}

@@ -1,4 +1,4 @@
-"""The command line: `python -m benchmarks run | compile | overhead` (`--help` says more)."""
+"""The command line: `python -m benchmarks run | gpu | compile | overhead` (`--help` says more)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 import click
 
 from benchmarks.compile_time import compile_command
+from benchmarks.device import device_command
+from benchmarks.gpu import gpu_command
 from benchmarks.overhead import overhead_command
 from benchmarks.suite import child_command, run_command
 
@@ -16,7 +18,10 @@ def main() -> None:
     """Compare jstitch.jit with jax.jit (and torch.compile) on this machine."""
 
 
-for command in (run_command, child_command, compile_command, overhead_command):
+for command in (
+    *(run_command, child_command, compile_command, overhead_command),
+    *(gpu_command, device_command),
+):
     main.add_command(command)
 
 if __name__ == "__main__":

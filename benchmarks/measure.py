@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from benchmarks import timing
+from benchmarks import timing, twins
 from benchmarks.check import require_equal
 from benchmarks.sides import Side, jax_jit, subject_jit
 from benchmarks.workload import Problem, Size, Workload
@@ -104,9 +104,9 @@ def _twin(workload: Workload, size: Size, settings: Settings) -> Row:
     problem = workload.problem(size)
     expected = jax.tree.leaves(jax.jit(problem.function)(*problem.args))
     assert workload.torch is not None
-    step = workload.torch(problem.args)
+    step = twins.finished(workload.torch(problem.args))
     outputs = step()
-    found = [leaf.numpy() for leaf in (outputs if isinstance(outputs, tuple | list) else [outputs])]
+    found = [leaf.cpu().numpy() for leaf in (outputs if isinstance(outputs, tuple | list) else [outputs])]
     require_equal(found, expected[: len(found)], max(problem.tolerance, 1e-4), "torch")
     (taken,) = timing.alone([step], settings.seconds / 2)
     return {"torch": asdict(taken)}

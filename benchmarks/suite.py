@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import machine, measure, runner, table, twins
+from benchmarks.device import Device, NoGpuError, describe_gpu, use
 from benchmarks.measure import Settings
 from benchmarks.runner import Job, Malloc
 from benchmarks.sides import Side
@@ -45,6 +46,7 @@ SIDE = click.option(
 @SIZES
 @SECONDS
 @SIDE
+@click.option("--device", type=click.Choice([d.value for d in Device]), default="cpu", help="Where to run.")
 @click.option("--malloc", type=click.Choice(["default", "tuned", "both"]), default="both")
 @click.option("--alone/--interleaved", "alone", default=None, help="Only this way of timing; default: both.")
 @click.option("--torch/--no-torch", default=True, help="Time the torch.compile twins, if torch is there.")
@@ -56,6 +58,7 @@ def run_command(
     sizes: tuple[Size, ...],
     seconds: float,
     side: str,
+    device: str,
     malloc: str,
     alone: bool | None,
     torch: bool,
@@ -72,11 +75,14 @@ def run_command(
     if not families:
         raise click.UsageError(f"no workload matches '{pattern}'; see --list")
     settings = Settings(Side(side), sizes, seconds, interleaved=alone is not True, alone=alone is not False)
+    gpu = _gpu() if Device(device) is Device.CUDA else {}
+    if gpu:
+        malloc = Malloc.DEFAULT.value
     mallocs = tuple(Malloc) if malloc == "both" else (Malloc(malloc),)
-    no_torch = twins.why_unavailable()
+    no_torch = twins.why_unavailable(cuda=bool(gpu))
     if torch and no_torch:
         console.print(f"torch.compile twins skipped: {no_torch}")
-    result = _measure(console, runner.jobs(families, mallocs, torch and not no_torch), settings)
+    result = _measure(console, runner.jobs(families, mallocs, torch and not no_torch), settings, gpu)
     table.show(console, result["rows"], result["copy_bytes_per_second"])
     if json_path:
         json_path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -84,14 +90,26 @@ def run_command(
     raise SystemExit(verdict(console, result["rows"], fail_below, compares))
 
 
-def _measure(console: Console, jobs: Sequence[Job], settings: Settings) -> Row:
-    described = machine.describe()
-    copy = {size.value: machine.copy_bandwidth(size) for size in settings.sizes}
-    console.print(f"{described['cpu']}, {described['cores']} cores, {described['packages']}")
+def _gpu() -> Row:
+    """What the GPU is, with all children told to use it; an error where there is none."""
+    try:
+        found = describe_gpu()
+    except NoGpuError as error:
+        raise click.ClickException(str(error)) from None
+    use(Device.CUDA)
+    return found
+
+
+def _measure(console: Console, jobs: Sequence[Job], settings: Settings, gpu: Row) -> Row:
+    described = machine.describe() | gpu
+    copy = gpu.get("copy") or {size.value: machine.copy_bandwidth(size) for size in settings.sizes}
+    console.print(
+        f"{described.get('gpu', described['cpu'])}, {described['cores']} cores, {described['packages']}"
+    )
     console.print("copy bandwidth: " + ", ".join(f"{size} {b / 1e9:.0f} GB/s" for size, b in copy.items()))
-    rows, twin_rows = _collect(console, jobs, settings)
+    rows, twin_rows = collect(console, jobs, settings)
     summary = {
-        way: {"all": _mean(rows, way), **{s.value: _mean(rows, way, size=s.value) for s in settings.sizes}}
+        way: {"all": mean(rows, way), **{s.value: mean(rows, way, size=s.value) for s in settings.sizes}}
         for way in WAYS
     }
     return {
@@ -104,7 +122,10 @@ def _measure(console: Console, jobs: Sequence[Job], settings: Settings) -> Row:
     }
 
 
-def _collect(console: Console, jobs: Sequence[Job], settings: Settings) -> tuple[list[Row], list[Row]]:
+def collect(
+    console: Console, jobs: Sequence[Job], settings: Settings, end: float | None = None
+) -> tuple[list[Row], list[Row]]:
+    """Rows of the jobs, and of their twins. end: no job runs longer than to this time.monotonic()."""
     rows: list[Row] = []
     twin_rows: list[Row] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -113,13 +134,13 @@ def _collect(console: Console, jobs: Sequence[Job], settings: Settings) -> tuple
         task = progress.add_task("", total=total)
         for job in jobs:
             progress.update(task, description=str(job))
-            for row in runner.run_job(job, settings):
+            for row in runner.run_job(job, settings, end):
                 (twin_rows if job.twins else rows).append(row)
                 progress.advance(task)
     return rows, twin_rows
 
 
-def _mean(rows: Sequence[Row], way: str, **where: str) -> dict[str, float | None]:
+def mean(rows: Sequence[Row], way: str, **where: str) -> dict[str, float | None]:
     mallocs = dict.fromkeys(row["malloc"] for row in rows)
     means = {m: table.geometric_mean(table.ratios(rows, way, malloc=m, **where)) for m in mallocs}
     return {malloc: None if math.isnan(mean) else mean for malloc, mean in means.items()}

@@ -18,9 +18,29 @@ Step = Callable[[], Any]
 Arguments = tuple[Any, ...]
 
 
-def why_unavailable() -> str | None:
-    """Why `torch.compile` cannot run here, or None."""
-    return None if importlib.util.find_spec("torch") else "torch is not installed"
+def why_unavailable(cuda: bool = False) -> str | None:
+    """Why `torch.compile` cannot run here (or on the GPU here), or None."""
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed"
+    return "this torch has no GPU" if cuda and not _torch().cuda.is_available() else None
+
+
+def device() -> str:
+    """Where torch computes: where JAX does."""
+    return "cuda" if jax.default_backend() == "gpu" else "cpu"
+
+
+def finished(step: Step) -> Step:
+    """The step, waited for: on a GPU a step only starts its work."""
+    if device() == "cpu":
+        return step
+
+    def waited() -> Any:
+        outputs = step()
+        _torch().cuda.synchronize()
+        return outputs
+
+    return waited
 
 
 def _torch() -> Any:
@@ -29,7 +49,7 @@ def _torch() -> Any:
 
 def _tensors(args: Arguments, grad: tuple[int, ...] = ()) -> list[Any]:
     torch = _torch()
-    tensors = [torch.from_numpy(np.array(leaf)) for leaf in args]
+    tensors = [torch.from_numpy(np.array(leaf)).to(device()) for leaf in args]
     for i in grad:
         tensors[i].requires_grad_()
     return tensors

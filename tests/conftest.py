@@ -1,9 +1,13 @@
-"""Settings for the whole suite, made before jax is imported: four CPU devices, strict and verified passes."""
+"""Settings for the whole suite, made before jax is imported: four CPU devices, strict and verified passes.
+
+`pytest -m gpu` lets JAX take the GPU where there is one.
+"""
 
 import os
+import sys
 from pathlib import Path
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_PLATFORMS", "" if "gpu" in sys.argv or "-mgpu" in sys.argv else "cpu")
 os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4".strip()
 )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-TARGET_PREFIX = "jstitch"
+TARGET_PREFIXES = ("jstitch", "__gpu$xla.gpu.ptx")  # of the CPU handler, of native GPU launches
 _FREE = frozenset(
     "parameter constant tuple get-tuple-element bitcast after-all partition-id replica-id "
     "copy-done opt-barrier while conditional".split()
@@ -51,7 +51,7 @@ class ProgramCost:
 
     @property
     def stitched(self) -> tuple[Kernel, ...]:
-        return tuple(kernel for kernel in self.kernels if kernel.target.startswith(TARGET_PREFIX))
+        return tuple(kernel for kernel in self.kernels if kernel.target.startswith(TARGET_PREFIXES))
 
 
 def program_cost(hlo: str) -> ProgramCost:

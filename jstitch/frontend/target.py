@@ -61,7 +61,7 @@ def _spec_of_this_machine() -> DeviceSpec | None:
 
 
 def cuda_profile(spec: DeviceSpec) -> Profile:
-    """Partial results of three CTAs for every two multiprocessors; a row at a time; tiles in shared memory."""
+    """Partial results of three CTAs for two multiprocessors, a row at a time, tiles in shared memory."""
     return Profile(
         arena_bytes=spec.shared_optin,
         row_step=1,

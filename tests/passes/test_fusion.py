@@ -179,13 +179,17 @@ def test_check_plan_sees_wrong_plans() -> None:
     assert check_plan(FusionPlan(Graph((x,), (), (x,)), (alien,))) != ()
 
 
+def planning_seconds(graph: Graph) -> float:
+    start = time.process_time()
+    plan_layers(graph)
+    return time.process_time() - start
+
+
 def test_planning_time_is_near_linear() -> None:
     seconds = []
     for ops in (1_000, 10_000):
         graph = random_dag(Random(0), ops)
         assert layer_work_span(graph)
-        start = time.process_time()
-        plan_layers(graph)
-        seconds.append(time.process_time() - start)
+        seconds.append(min(planning_seconds(graph) for _ in range(3)))
     assert math.log10(seconds[1] / seconds[0]) <= 1.2
     assert seconds[1] < 3.0

@@ -1,0 +1,80 @@
+"""On a real GPU: the same programs and workloads through `jstitch.jit`, against jax.jit on that GPU.
+
+pytest -m gpu      `-k sample` is the short part that compute-sanitizer is run on
+"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+import pytest
+
+import jstitch
+from benchmarks.check import require_equal
+from benchmarks.workload import Size
+from benchmarks.workloads import FAMILIES
+from jstitch.runtime.report import record_count, stitch_count
+from tests.codegen.cuda.large_graphs import make_large, make_many_lanes
+from tests.fuzz.harness import OPTIONS, run_batch
+from tests.fuzz.programs import as_jax
+from tests.passes.random_graphs import Limits, arguments
+
+pytestmark = pytest.mark.gpu
+WORKLOADS = {w.name: w for workloads in FAMILIES.values() for w in workloads}
+SAMPLE = ("layer_norm_grad", "softmax", "batch_norm", "quantize_rows")
+BATCH = 10
+
+
+@pytest.fixture(autouse=True)
+def on_gpu() -> None:
+    """Everything runs on the first GPU, or is skipped."""
+    if jax.default_backend() != "gpu":
+        pytest.skip("no NVIDIA GPU that JAX can use (it takes jax[cuda] and a driver)")
+
+
+@pytest.mark.parametrize("first", range(0, 100, BATCH))
+def test_programs(first: int) -> None:
+    since = record_count()
+    failures = run_batch(range(first, first + BATCH))
+    assert not failures, "\n\n".join(map(str, failures))
+    assert stitch_count(since) > 0
+
+
+@pytest.mark.parametrize("first", range(100, 130, BATCH))
+def test_medium_programs(first: int) -> None:
+    failures = run_batch(range(first, first + BATCH), Limits(elements=4096))
+    assert not failures, "\n\n".join(map(str, failures))
+
+
+@pytest.mark.parametrize("make", [make_large, make_many_lanes])
+@pytest.mark.parametrize("seed", range(8))
+def test_large_programs(make: object, seed: int) -> None:
+    """Sums of long rows differ in order, so these are compared by magnitude."""
+    assert callable(make)
+    graph = make(seed)
+    args = arguments(graph, seed, specials=False)
+    with jax.enable_x64(True):
+        f = as_jax(graph)
+        found = [np.asarray(x) for x in jstitch.jit(f, options=OPTIONS)(*args)]
+        require_equal(found, [np.asarray(x) for x in jax.jit(f)(*args)], 1e-4, "jstitch")
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_workloads(name: str) -> None:
+    run(name)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_sample(name: str) -> None:
+    run(name)
+
+
+def run(name: str) -> None:
+    """The workload at its smallest size, twice (the second call may run in a captured CUDA graph)."""
+    problem = WORKLOADS[name].problem(Size.L2)
+    expected = jax.jit(problem.function)(*problem.args)
+    stitched = jstitch.jit(problem.function, donate_argnums=problem.donate, options=OPTIONS)
+    since = record_count()
+    for _ in range(3):
+        require_equal(stitched(*problem.fresh_args()), expected, problem.tolerance, "jstitch")
+    assert stitch_count(since) > 0

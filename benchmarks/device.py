@@ -71,7 +71,11 @@ def device_command() -> None:
     """Print one JSON line about the first GPU (what `run --device cuda` asks a child)."""
     if not any(util.find_spec(name) for name in PLUGINS):
         raise click.ClickException("JAX's CUDA plugin is not installed")
-    gpu: Any = jax.devices("cuda")[0]
+    try:
+        gpu: Any = jax.devices("cuda")[0]
+    except (RuntimeError, AssertionError) as error:
+        reason = f"JAX's CUDA plugin finds no driver or no GPU ({type(error).__name__}: {error})"
+        raise click.ClickException(reason) from None
     copy = {size.value: copy_bandwidth(count) for size, count in COPY_BYTES.items()}
     print(json.dumps({"gpu": gpu.device_kind, "capability": gpu.compute_capability, "copy": copy}))
 

@@ -86,9 +86,9 @@ class LaneLowering(LaneContext):
         return pieces
 
     def _blocks(self, nodes: list[Node], dim: int) -> dict[int, int]:
-        """The nest's innermost dimension in blocks, when one of its nodes is a long sum."""
+        """The nest's innermost dimension (-1: all in one) in blocks, when one of its nodes is a long sum."""
         group = self.view.group
-        found = 0 if group.flat else max(block_of(n, group.rows) for n in nodes)
+        found = 0 if group.flat else max(block_of(n, group.rows, dim < 0) for n in nodes)
         return {dim: found} if found else {}
 
     def _collapsible(self, nodes: list[Node]) -> bool:

@@ -76,13 +76,15 @@ def sums_floats(op: Op) -> bool:
     return lookup(op.attrs.get("monoid", "")).reassociated is not None and op.results[0].tensor.dtype.is_float
 
 
-def block_of(n: Node, rows: int) -> int:
-    """Elements of a block of the node's innermost loop, when it is a long sum of floats; else 0."""
+def block_of(n: Node, rows: int, collapse: bool) -> int:
+    """Elements of a block of the node's innermost loop, when it is a long sum of floats; else 0.
+
+    collapse: the inner dimensions are one loop.
+    """
     inner = inner_dims(n.domain, rows)
     if not (n.roots and sums_floats(n.op)) or inner == [-1] or loop_order(n, rows).suffix == 0:
         return 0
-    every = loop_order(n, rows).suffix == len(inner)
-    size = math.prod(n.domain) // rows if every else n.domain[inner[-1]]
+    size = math.prod(n.domain) // rows if collapse else n.domain[inner[-1]]
     if size <= LONG or not current().blocks:
         return 0
     return next((size // k for k in range(size // (LONG // 2), size // RUN + 1) if k and size % k == 0), 0)

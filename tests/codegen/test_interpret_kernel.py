@@ -90,6 +90,19 @@ def test_reads_of_unwritten_memory_and_unwritten_results_are_errors() -> None:
         interpret_kernel(replace(kernel, phases=(replace(phase, lanes=lanes),)), [x])
 
 
+@pytest.mark.parametrize("shape", [(196, 33), (3, 5000)])
+def test_long_sums_of_positions_leave_none_out(shape: tuple[int, int]) -> None:
+    """Loops over two dimensions, because the position is wanted, are not cut like one loop over both."""
+    x = Value(TensorType((2,), DType.F32))
+    line = build.iota(TensorType(shape, DType.F32), 1)
+    zero = build.splat(TensorType((), DType.F32), 0.0)
+    total = build.reduce("stablehlo.add", line.result, zero.result, (0, 1))
+    graph = Graph((x,), (line, zero, total), total.results)
+    found, count = run_kernels(graph, [np.ones(2, np.float32)], None)
+    assert count == 1
+    np.testing.assert_allclose(found[0], shape[0] * shape[1] * (shape[1] - 1) / 2, rtol=1e-6)
+
+
 def test_every_function_that_the_op_table_calls_has_a_meaning() -> None:
     called: set[str] = set()
     for name, definition in OPS.items():

@@ -21,7 +21,7 @@ class Machine:
     """
 
     launch: float = 4e-7
-    call: float = 2.0
+    call: float = 5.0
     lane_cycle: float = 2e-11
     bandwidths: tuple[tuple[float, float], ...] = ((1 << 20, 120e9), (1 << 24, 70e9), (math.inf, 25e9))
     serial_work: float = 1 << 18

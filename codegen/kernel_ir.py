@@ -188,7 +188,3 @@ class Kernel:
                     for nest in stage.nests:
                         for instr in (*nest.body, *nest.after):
                             yield p, q, s, instr
-
-
-def compute_dtype(buffer: Buffer) -> DType:
-    return buffer.type.dtype.compute

@@ -237,6 +237,7 @@ def _place(homes: Homes, wanted: _Wanted, arena_bytes: int) -> None:
     block = homes.team.block
     room = min(WORDS, (REGISTERS_PER_CTA // block - 32) * 3 // 4)
     for buffer in wanted.shared:
+        _check_order(homes, buffer)
         size = homes.carries[buffer].size if buffer in homes.carries else buffer.type.size
         homes.tiles[buffer] = _arena(homes, buffer, None, size, own=False)
     for d in homes.nests:
@@ -250,6 +251,14 @@ def _place(homes: Homes, wanted: _Wanted, arena_bytes: int) -> None:
     _check_room(homes, arena_bytes)
     for key in wanted.repeated:
         room = _keep(homes, key, wanted.sizes[key], room, arena_bytes)
+
+
+def _check_order(homes: Homes, buffer: Buffer) -> None:
+    """Refuse a nest that loads and stores one shared tile: its threads would race."""
+    for d in homes.nests:
+        kinds = {type(i) for i in d.instructions if not isinstance(i, Let) and i.buffer is buffer}
+        if len(kinds) > 1 and buffer not in homes.carries:
+            raise NoRoom(f"a nest updates {buffer.name} in memory: the kernel was not lowered for CUDA")
 
 
 def _choose(homes: Homes, buffer: Buffer, size: int, room: int) -> int:

@@ -12,55 +12,10 @@ from cuda_kernels import TARGETS, assemble, kernel, needs_numba_cuda, ptx, run
 
 from jstitch.codegen.cuda.source import CudaSource, Launch, Mode, Parameter
 from jstitch.errors import UnsupportedError
+from tests.codegen.cuda.simulated import LAYER_NORM
 
 pytestmark = needs_numba_cuda
 ROWS, COLUMNS = 64, 768
-NORM = """
-from jstitch.codegen.cuda.math import (
-    block, read_f32x4, registers_f32, remainder_pos, quotient, rsqrt, shuffle_xor, store_f32x4, thread, unroll
-)
-from numba import float32
-
-def phase0(b0, b1, b2, b3):
-    # 64 rows, 8 teams of 32 threads, 4 programs
-    t = remainder_pos(thread(), 32)
-    team = quotient(thread(), 32)
-    p = block()
-    for r in range(p * 16 + team, p * 16 + 16, 8):
-        x0 = registers_f32(24)
-        total = float32(0.0)
-        for k in unroll(6):
-            i = (k * 32 + t) * 4
-            v0 = read_f32x4(b0, r * 768 + i)
-            for j in unroll(4):
-                x0[k * 4 + j] = v0[j]
-                total = total + v0[j]
-        total = total + shuffle_xor(total, 16)
-        total = total + shuffle_xor(total, 8)
-        total = total + shuffle_xor(total, 4)
-        total = total + shuffle_xor(total, 2)
-        total = total + shuffle_xor(total, 1)
-        mean = total / float32(768.0)
-        square = float32(0.0)
-        for k in unroll(6):
-            for j in unroll(4):
-                v5 = x0[k * 4 + j] - mean
-                square = square + v5 * v5
-        square = square + shuffle_xor(square, 16)
-        square = square + shuffle_xor(square, 8)
-        square = square + shuffle_xor(square, 4)
-        square = square + shuffle_xor(square, 2)
-        square = square + shuffle_xor(square, 1)
-        v6 = rsqrt(square / float32(768.0) + float32(1e-05))
-        for k in unroll(6):
-            i = (k * 32 + t) * 4
-            g = read_f32x4(b1, i)
-            h = read_f32x4(b2, i)
-            y = registers_f32(4)
-            for j in unroll(4):
-                y[j] = (x0[k * 4 + j] - mean) * v6 * g[j] + h[j]
-            store_f32x4(b3, r * 768 + i, y, 0)
-"""
 
 
 def norm() -> CudaSource:
@@ -69,8 +24,8 @@ def norm() -> CudaSource:
     modes: list[Mode] = ["read", "read", "read", "write"]
     pairs = enumerate(zip(sizes, modes, strict=True))
     given = [Parameter(f"b{k}", "f32", size, mode) for k, (size, mode) in pairs]
-    launch = Launch("phase0", ROWS // 16, 256, 0, 32, tuple(given), ROWS * COLUMNS)
-    return CudaSource("test", NORM, (launch,))
+    launch = Launch("phase0", ROWS // 8, 256, 0, 32, tuple(given), ROWS * COLUMNS)
+    return CudaSource("test", LAYER_NORM, (launch,))
 
 
 @pytest.mark.parametrize("capability", TARGETS)

@@ -51,7 +51,7 @@ class Estimate:
 
 
 SPILLS = "ptxas gives 256 threads of a kernel of 151 lanes 32 registers and spills the lane's numbers"
-KNOWN = {"lamb": pytest.mark.xfail(reason=SPILLS)}
+KNOWN = {"lamb": pytest.mark.xfail(reason=SPILLS, strict=True)}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=KNOWN.get(n, ())) for n in WORKLOADS])

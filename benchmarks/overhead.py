@@ -34,7 +34,7 @@ def overhead_command(seconds: float, side: str, json_path: Path | None) -> None:
     """Microseconds per call of a function of 1k elements, both sides."""
     problem = Problem(tiny, (normal((1024,)), normal((1024,), 1)))
     # stitched even if the cost model would leave so little work to XLA: the call is what is timed
-    options = jstitch.CompileOptions(gate="off")
+    options = jstitch.CompileOptions(tune="off")
     reference: Any = jax_jit(problem)
     subject: Any = subject_jit(problem, Side(side), options)
     expected = reference(*problem.args)

@@ -14,9 +14,9 @@ from jstitch.errors import JstitchWarning, OptionError
 
 T = TypeVar("T")
 
-PLANNERS = ("layers",)
+PLANNERS = ("auto", "layers")
 SCHEMES = ("packing",)
-GATES = ("model", "off")
+TUNES = ("model", "off")
 _PREFIX = "JSTITCH_"
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off", "")
@@ -68,7 +68,7 @@ class CompileOptions:
 
     target: 'cpu', a GPU ('h200', 'sm_90', a DeviceSpec), None = what the program is lowered for and runs on.
     planner: which fusion planner runs. schemes: composition schemes that it may use.
-    gate: 'model' stitches what the cost model expects to pay, 'off' everything that can be.
+    tune: 'model' stitches what the cost model expects to pay, 'off' everything that can be.
     arena_bytes: most scratch bytes per kernel program, None = the target's own budget.
     dump_dir: folder for one readable file per stage. print_after: passes whose result is printed.
     cache_dir: folder of the kernel cache, None = the user's cache folder.
@@ -79,7 +79,7 @@ class CompileOptions:
     target: str | DeviceSpec | None = _knob("TARGET", None, _text)  # noqa: RUF009
     planner: str = _knob("PLANNER", "layers", str)
     schemes: tuple[str, ...] = _knob("SCHEMES", SCHEMES, _names)
-    gate: str = _knob("GATE", "model", str)
+    tune: str = _knob("TUNE", "model", str)
     arena_bytes: int | None = _knob("ARENA_BYTES", None, _count)
     dump_dir: str | None = _knob("DUMP_DIR", None, _text)
     print_after: tuple[str, ...] = _knob("PRINT_AFTER", (), _names)
@@ -93,7 +93,7 @@ class CompileOptions:
         if self.target not in (None, "cpu"):
             _check_gpu(self.target)
         _check("planner", self.planner, PLANNERS)
-        _check("gate", self.gate, GATES)
+        _check("tune", self.tune, TUNES)
         for scheme in self.schemes:
             _check("schemes", scheme, SCHEMES)
         if self.arena_bytes is not None and self.arena_bytes <= 0:

@@ -1,7 +1,8 @@
 """What the planner decides: patterns, and a reason for every edge that was not fused.
 
 FusionPlan    ::= patterns: FusionPattern*  refusals: NoFuse*
-FusionPattern ::= ops in program order, inputs, outputs, schedule of the root
+FusionPattern ::= ops in program order, inputs, outputs, score
+Score         ::= seconds saved: memory + calls - penalty             FS-2021 section 5.4, FS-2019 section 4.3
 Schedule      ::= (split_dim, sword, Row | Column)                    FS-2018 section 4.1
 """
 
@@ -22,6 +23,7 @@ __all__ = [
     "NoFuse",
     "SchedType",
     "Schedule",
+    "Score",
     "Update",
     "is_free",
     "make_pattern",
@@ -61,13 +63,30 @@ class Update:
         return tuple(v for v, n, m in zip(self.op.operands[2:], whole, part, strict=True) if n > m)
 
 
+@dataclass(frozen=True)
+class Score:
+    """Seconds that a kernel saves against its ops on their own: `memory` of traffic not moved, `calls` of
+    launches not made, less the `penalty` of a kernel that runs worse than its parts."""
+
+    memory: float = 0.0
+    calls: float = 0.0
+    penalty: float = 0.0
+
+    def __add__(self, other: Score) -> Score:
+        return Score(self.memory + other.memory, self.calls + other.calls, self.penalty + other.penalty)
+
+    @property
+    def seconds(self) -> float:
+        return self.memory + self.calls - self.penalty
+
+
 @dataclass(frozen=True, eq=False)
 class FusionPattern:
     """Ops of one frame that become one kernel.
 
     ops: in program order. inputs: values from outside, in order of first use. outputs: values that the
     frame uses outside the pattern (or returns), in program order. origin: the pass that made it. updates:
-    ops outside it that its kernel makes as well.
+    ops outside it that its kernel makes as well. score: what the planner that chose it expects of it.
     """
 
     ops: tuple[Op, ...]
@@ -75,6 +94,7 @@ class FusionPattern:
     outputs: tuple[Value, ...]
     origin: str
     updates: tuple[Update, ...] = ()
+    score: Score | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from jstitch.passes.plan_frame import plan_frame
 from tests.ir.running import as_function
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-EVERYTHING = jstitch.CompileOptions(gate="off", strict=True)
+EVERYTHING = jstitch.CompileOptions(tune="off", strict=True)
 NEW_OP = "chlo.is_pos_inf"
 MODULE = """
 func.func @main(%x: tensor<64x300xf32>) -> tensor<64x300xf32> {

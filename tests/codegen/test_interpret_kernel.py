@@ -46,7 +46,7 @@ def programs(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def run_kernels(graph: Graph, args: list[np.ndarray], order: Random | None) -> tuple[list[np.ndarray], int]:
     """The graph's outputs with every pattern run by the Kernel interpreter, and how many there were."""
-    plan = plan_frame(graph, CompileOptions(gate="off"))
+    plan = plan_frame(graph, CompileOptions(tune="off"))
     contracted = contract_patterns(plan, lambda p: {"kernel": lower_kernel("k", p.ops, p.inputs, p.outputs)})
     env = dict(zip(graph.inputs, args, strict=True))
     for op in contracted.ops:

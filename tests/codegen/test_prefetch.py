@@ -30,7 +30,7 @@ def softmax(x: Array) -> Array:
 def kernel_of(f: Callable[[Array], Array], *shape: int) -> Kernel:
     lowered = jax.jit(f).lower(jnp.zeros(shape, jnp.float32))
     graph = run(import_module(parse_module(lowered.as_text())))
-    (pattern,) = plan_frame(graph, CompileOptions(gate="off")).patterns
+    (pattern,) = plan_frame(graph, CompileOptions(tune="off")).patterns
     return lower_kernel("k", pattern.ops, pattern.inputs, pattern.outputs)
 
 

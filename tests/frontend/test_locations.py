@@ -21,7 +21,7 @@ def scaled(x: Any) -> Any:
 
 def dumped(folder: Path, f: Any) -> list[str]:
     """The ops of all dumped graphs, as text."""
-    options = jstitch.CompileOptions(gate="off", strict=True, dump_dir=str(folder))
+    options = jstitch.CompileOptions(tune="off", strict=True, dump_dir=str(folder))
     x = jnp.ones((8, 4))
     jax.jit(f(jstitch.stitch(scaled, options=options)))(x)
     texts = [path.read_text() for path in folder.rglob("*_c*.txt")]  # canonicalize, cse

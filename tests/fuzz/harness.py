@@ -15,7 +15,7 @@ from tests.fuzz.compare import difference, references
 from tests.fuzz.programs import as_jax, batched, make_program
 from tests.passes.random_graphs import Limits, arguments
 
-OPTIONS = jstitch.CompileOptions(gate="off", strict=True, verify=True)
+OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
 Arrays = list[np.ndarray]
 
 

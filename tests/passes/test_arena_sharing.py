@@ -82,7 +82,7 @@ def chain(seed: int) -> tuple[Callable[[Array], object], tuple[int, int]]:
 def patterns(f: Callable[..., object], *shapes: tuple[int, ...]) -> Sequence[FusionPattern]:
     args = [jnp.ones(shape, jnp.float32) for shape in shapes]
     graph = run(import_module(parse_module(jax.jit(f).lower(*args).as_text())))
-    return plan_frame(graph, CompileOptions(gate="off")).patterns
+    return plan_frame(graph, CompileOptions(tune="off")).patterns
 
 
 def lower(p: FusionPattern, arena_bytes: int | None = None, share: bool = True) -> Kernel:
@@ -169,7 +169,7 @@ def test_random_graphs_are_the_same_bit_for_bit(monkeypatch: pytest.MonkeyPatch)
     shared = 0
     for seed in range(160):
         graph = run(make_program(seed, limits))
-        shared += sum(compare(p, seed) for p in plan_frame(graph, CompileOptions(gate="off")).patterns)
+        shared += sum(compare(p, seed) for p in plan_frame(graph, CompileOptions(tune="off")).patterns)
     assert shared >= 3
 
 

@@ -41,7 +41,7 @@ Change = Callable[[Instr], Instr | None]
 
 
 def kernels(graph: Graph) -> Iterator[Kernel]:
-    plan = plan_frame(run(graph), CompileOptions(gate="off"))
+    plan = plan_frame(run(graph), CompileOptions(tune="off"))
     for n, p in enumerate(plan.patterns):
         yield lower_kernel(f"k{n}", p.ops, p.inputs, p.outputs)
 

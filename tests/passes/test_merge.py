@@ -64,7 +64,7 @@ def test_merged_plans_are_acyclic(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_whole_plans_are_right(seed: int) -> None:
-    assert not check_plan(plan_frame(random_frame(seed), jstitch.CompileOptions(gate="off")))
+    assert not check_plan(plan_frame(random_frame(seed), jstitch.CompileOptions(tune="off")))
 
 
 @pytest.mark.parametrize("part", ["_Merger._reaches", "_longest_paths"])
@@ -117,7 +117,7 @@ def test_packed_lanes_of_which_some_write_in_place() -> None:
         return [jnp.asarray(rng.standard_normal(32, np.float32)) for _ in range(6)]
 
     want = jax.jit(step)(make(0), make(1))
-    options = jstitch.CompileOptions(gate="off")
+    options = jstitch.CompileOptions(tune="off")
     for donated in ((), (0,), (1,), (0, 1)):
         got = jstitch.jit(step, donate_argnums=donated, options=options)(make(0), make(1))
         jax.tree.map(np.testing.assert_array_equal, got, want)

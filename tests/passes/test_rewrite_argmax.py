@@ -22,7 +22,7 @@ from jstitch.passes.rewrite_argmax import rewrite_argmax
 from jstitch.runtime.report import last_report, record_count
 from tests.ir.running import run_with_xla
 
-OPTIONS = jstitch.CompileOptions(gate="off", strict=True, verify=True)
+OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
 SPECIAL = [0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf]
 DTYPES = [jnp.float32, jnp.bfloat16, jnp.float16, jnp.int32, jnp.uint8, jnp.int8]
 

@@ -23,7 +23,7 @@ from jstitch.runtime.report import last_report, record_count
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
 KEY = np.array([3, 42], np.uint32)
-OPTIONS = jstitch.CompileOptions(gate="off", strict=True, verify=True)
+OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
 Loop = Callable[..., Any]
 
 

@@ -29,7 +29,7 @@ from jstitch.passes.plan_layers import plan_layers
 from jstitch.passes.unroll_windows import MAX_WINDOW, unroll_windows
 from jstitch.runtime.report import last_report, record_count
 
-OPTIONS = jstitch.CompileOptions(gate="off", strict=True, verify=True)
+OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
 FLOATS = (DType.F32, DType.BF16, DType.F16, DType.F64)
 OTHERS = (DType.S32, DType.U8, DType.BOOL)
 Pool = Callable[[Any], Any]

@@ -46,7 +46,7 @@ def cuda() -> Iterator[None]:
 
 def run_contracted(frame: Graph, args: list[np.ndarray]) -> tuple[list[np.ndarray], int, int]:
     """Outputs of the frame with its kernels interpreted; kernels; updates that they took over."""
-    plan = plan_frame(copy_carried(frame), CompileOptions(gate="off"))
+    plan = plan_frame(copy_carried(frame), CompileOptions(tune="off"))
     assert check_plan(plan) == ()
     updates = 0
 
@@ -113,7 +113,7 @@ def test_residuals_are_computed_again() -> None:
         return y, (y * b - c) * a
 
     graph = run(graph_of(f, (64, 64), (64, 64)))
-    plan = plan_frame(graph, CompileOptions(gate="off"))
+    plan = plan_frame(graph, CompileOptions(tune="off"))
     assert check_plan(plan) == ()
     outputs = [len(p.outputs) for p in plan.patterns]
     assert outputs == [1, 1]

@@ -18,7 +18,7 @@ import numpy as np
 import jstitch
 
 HERE = Path(__file__).parent
-LENIENT = jstitch.CompileOptions(gate="off", strict=False)
+LENIENT = jstitch.CompileOptions(tune="off", strict=False)
 STRICT = LENIENT.replace(strict=True)
 
 

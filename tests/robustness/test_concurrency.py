@@ -73,7 +73,7 @@ def test_two_threads_compile_at_once() -> None:
 
 
 def test_options_survive_pickling() -> None:
-    options = jstitch.CompileOptions(gate="off", print_after=("cse",), arena_bytes=4096)
+    options = jstitch.CompileOptions(tune="off", print_after=("cse",), arena_bytes=4096)
     again = pickle.loads(pickle.dumps(options))
     assert again == options
     assert hash(again) == hash(options)

@@ -35,7 +35,7 @@ def test_variables_reach_the_pipeline(tmp_path: Path) -> None:
         "TARGET": "cpu",
         "PLANNER": "layers",
         "SCHEMES": "",
-        "GATE": "off",
+        "TUNE": "off",
         "ARENA_BYTES": "1048576",
         "DUMP_DIR": str(dump),
         "PRINT_AFTER": "",
@@ -52,18 +52,18 @@ def test_variables_reach_the_pipeline(tmp_path: Path) -> None:
 
 
 def test_unknown_variables_are_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JSTITCH_GATES", "off")
+    monkeypatch.setenv("JSTITCH_TUNES", "off")
     with our_warnings() as texts:
         jstitch.CompileOptions()
         jstitch.CompileOptions()
     assert len(texts) == 1
-    assert "JSTITCH_GATES" in texts[0]
-    assert "JSTITCH_GATE," in texts[0]
+    assert "JSTITCH_TUNES" in texts[0]
+    assert "JSTITCH_TUNE," in texts[0]
 
 
 def test_gate() -> None:
     assert _kernels(STRICT) == 1
-    assert _kernels(STRICT.replace(gate="model")) <= 1
+    assert _kernels(STRICT.replace(tune="model")) <= 1
 
 
 def test_arena_bytes_bounds_what_kernels_keep() -> None:

@@ -14,20 +14,20 @@ from jstitch.runtime import report
 
 
 def test_defaults_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JSTITCH_GATE", "off")
+    monkeypatch.setenv("JSTITCH_TUNE", "off")
     monkeypatch.setenv("JSTITCH_VERIFY", "no")
     monkeypatch.setenv("JSTITCH_ARENA_BYTES", "4096")
     monkeypatch.setenv("JSTITCH_PRINT_AFTER", "cse, dce")
     options = jstitch.CompileOptions()
-    assert (options.gate, options.verify, options.arena_bytes) == ("off", False, 4096)
+    assert (options.tune, options.verify, options.arena_bytes) == ("off", False, 4096)
     assert options.print_after == ("cse", "dce")
-    assert jstitch.CompileOptions(gate="model").gate == "model"
+    assert jstitch.CompileOptions(tune="model").tune == "model"
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("GATE", "sometimes"),
+        ("TUNE", "sometimes"),
         ("VERIFY", "2"),
         ("ARENA_BYTES", "many"),
         ("ARENA_BYTES", "-1"),
@@ -44,7 +44,7 @@ def test_bad_environment_values_are_named(monkeypatch: pytest.MonkeyPatch, name:
     assert "next:" in str(caught.value)
 
 
-@pytest.mark.parametrize("bad", [{"gate": "x"}, {"arena_bytes": 0}, {"schemes": ("loom",)}], ids=str)
+@pytest.mark.parametrize("bad", [{"tune": "x"}, {"arena_bytes": 0}, {"schemes": ("loom",)}], ids=str)
 def test_bad_fields(bad: dict[str, Any]) -> None:
     with pytest.raises(jstitch.JstitchError):
         jstitch.CompileOptions(**bad)
@@ -55,7 +55,7 @@ def test_options_are_hashable_and_normal() -> None:
     b = jstitch.CompileOptions(print_after=("cse", "dce"), dump_dir="d")
     assert a == b
     assert hash(a) == hash(b)
-    assert a.replace(gate="off") != a
+    assert a.replace(tune="off") != a
 
 
 def test_records_nest_and_add_up() -> None:

@@ -16,7 +16,7 @@ from jstitch.frontend import rewrite as pipeline
 # The one switch: until the pipeline says it is there, kernel counts are not asserted.
 PIPELINE_READY: bool = getattr(pipeline, "READY", False)
 
-EVERYTHING = jstitch.CompileOptions(gate="off", strict=True)
+EVERYTHING = jstitch.CompileOptions(tune="off", strict=True)
 
 
 def stitch(f: Callable[..., Any]) -> Callable[..., Any]:

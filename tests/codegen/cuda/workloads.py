@@ -14,7 +14,7 @@ from benchmarks.workloads import FAMILIES
 from tests.codegen.cuda.stitched import Recorded, record
 
 WORKLOADS = {w.name: w for workloads in FAMILIES.values() for w in workloads}
-OPTIONS = jstitch.CompileOptions(target="h200", gate="off", strict=True, verify=True)
+OPTIONS = jstitch.CompileOptions(target="h200", tune="off", strict=True, verify=True)
 
 
 @cache

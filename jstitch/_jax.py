@@ -6,8 +6,8 @@ a closed jaxpr are one class; `ClosedJaxpr` here means "a jaxpr with its constan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeVar, cast
 
 from jax._src import config as _config
@@ -206,6 +206,11 @@ def disabled_jit() -> bool:
     return bool(_config.disable_jit.value)
 
 
+def is_tracing() -> bool:
+    """Whether a transformation is under way on this thread. Why private: no public reader of the context."""
+    return not _core.trace_state_clean()
+
+
 def jit_settings(jitted: Any) -> dict[str, Any]:
     """What a `jax.jit` object was told about static and donated arguments, as `jax.jit`'s own parameters.
 
@@ -226,3 +231,21 @@ def jit_settings(jitted: Any) -> dict[str, Any]:
 def no_compilation_cache() -> AbstractContextManager[Any]:
     """Compile, do not look up. Why private: the public setting changes every thread."""
     return cast("AbstractContextManager[Any]", _config.enable_compilation_cache(False))
+
+
+@contextmanager
+def measuring() -> Iterator[None]:
+    """This thread compiles and runs programs of our own, whatever the user's settings: 64-bit types stay,
+    NaNs pass, jit is jit, nothing is written to JAX's persistent cache.
+
+    Why private: the public settings change every thread. The cache is not switched off: the first compilation
+    of a process decides for all later ones whether there is one.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_config.enable_x64(True))
+        off = ("disable_jit", "debug_nans", "debug_infs", "log_compiles", "check_tracer_leaks", "no_tracing")
+        for name in off:
+            stack.enter_context(getattr(_config, name)(False))
+        stack.enter_context(_config.persistent_cache_min_compile_time_secs(1e9))
+        stack.enter_context(_config.transfer_guard("allow"))
+        yield

@@ -12,6 +12,7 @@ from jax.export import DisabledSafetyCheck
 from jax.stages import Wrapped
 
 from jstitch.frontend.stitch import stitch_static
+from jstitch.frontend.swap import SwappingJit
 from jstitch.options import CompileOptions
 from jstitch.runtime.cpu_handler import TARGET
 
@@ -32,16 +33,23 @@ def jit(
     """`jax.jit(f, **jax_jit_kwargs)` that runs memory-intensive code in stitched kernels.
 
         @jstitch.jit
-        @jstitch.jit(static_argnames="axis", options=CompileOptions(gate="off"))
+        @jstitch.jit(static_argnames="axis", options=CompileOptions(tune="off"))
         step = jstitch.jit(step, donate_argnums=0)
 
     The result is JAX's own jit object: `.trace`, `.lower`, `.eval_shape`, `.clear_cache`, its call overhead,
-    its caches and its errors. Raises what `jax.jit` raises, and OptionError for bad JSTITCH_* variables.
+    its caches and its errors. With `CompileOptions(async_compile=True)` it is an object with the same methods
+    whose first calls run XLA's own version (`jstitch.frontend.swap`), and `.wait()`.
+    Raises what `jax.jit` raises, and OptionError for bad JSTITCH_* variables.
     """
     if f is None:
         return lambda g: jit(g, options=options, **jax_jit_kwargs)
     static = {key: jax_jit_kwargs[key] for key in _STATIC if key in jax_jit_kwargs}
-    stitched: Any = stitch_static(f, options, static)
+    chosen = CompileOptions() if options is None else options
+    stitched: Any = stitch_static(f, chosen, static)
+    if chosen.async_compile:
+        swapping: Any = SwappingJit(stitched, jax_jit_kwargs)
+        swapping.__wrapped__ = f
+        return cast(Wrapped, swapping)
     jitted: Any = jax.jit(stitched, **jax_jit_kwargs)
     jitted.__wrapped__ = f
     jitted.clear_cache = functools.partial(_clear, weakref.ref(jitted), stitched)

@@ -14,7 +14,7 @@ from jstitch.errors import JstitchWarning, OptionError
 
 T = TypeVar("T")
 
-PLANNERS = ("auto", "layers")
+PLANNERS = ("auto", "layers", "ilp")
 SCHEMES = ("packing",)
 TUNES = ("model", "off")
 _PREFIX = "JSTITCH_"
@@ -72,6 +72,7 @@ class CompileOptions:
     arena_bytes: most scratch bytes per kernel program, None = the target's own budget.
     dump_dir: folder for one readable file per stage. print_after: passes whose result is printed.
     cache_dir: folder of the kernel cache, None = the user's cache folder.
+    async_compile: `jit` runs XLA's version until the stitched one is compiled, in the background.
     verify: check every IR between passes. strict: raise where the default is to fall back to XLA.
     Raises OptionError on values that a field cannot have.
     """
@@ -84,6 +85,7 @@ class CompileOptions:
     dump_dir: str | None = _knob("DUMP_DIR", None, _text)
     print_after: tuple[str, ...] = _knob("PRINT_AFTER", (), _names)
     cache_dir: str | None = _knob("CACHE_DIR", None, _text)
+    async_compile: bool = _knob("ASYNC_COMPILE", False, _flag)
     verify: bool = _knob("VERIFY", False, _flag)
     strict: bool = _knob("STRICT", False, _flag)
 

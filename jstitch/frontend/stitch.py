@@ -37,7 +37,10 @@ def stitch(f: Callable[P, R], options: CompileOptions | None = None) -> Callable
 def stitch_static(
     f: Callable[P, R], options: CompileOptions | None, static: Mapping[str, Any]
 ) -> Callable[P, R]:
-    """`stitch` with `static_argnums` and `static_argnames`, which mean what they mean to `jax.jit`."""
+    """`stitch` with `static_argnums` and `static_argnames`, which mean what they mean to `jax.jit`.
+
+    The result's `unstitched` is f again, sharing its traces.
+    """
     # Never called: it owns the trace cache, so that equal calls bind the same jaxpr object.
     traced: Any = jax.jit(f, **static)
     chosen = CompileOptions() if options is None else options
@@ -56,6 +59,7 @@ def stitch_static(
     # Not __dict__: of a callable object that would be its state.
     wrapped: Any = functools.wraps(f, updated=())(stitched)
     wrapped.clear_cache = traced.clear_cache
+    wrapped.unstitched = traced
     return cast("Callable[P, R]", wrapped)
 
 

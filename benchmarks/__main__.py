@@ -1,4 +1,4 @@
-"""The command line: `python -m benchmarks run | gpu | compile | overhead` (`--help` says more)."""
+"""The command line: `python -m benchmarks run | gpu | compile | overhead | async` (`--help` says more)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from benchmarks.background import async_command
 from benchmarks.compile_time import compile_command
 from benchmarks.device import device_command
 from benchmarks.gpu import gpu_command
@@ -20,7 +21,7 @@ def main() -> None:
 
 for command in (
     *(run_command, child_command, compile_command, overhead_command),
-    *(gpu_command, device_command),
+    *(gpu_command, device_command, async_command),
 ):
     main.add_command(command)
 

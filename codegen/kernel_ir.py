@@ -18,6 +18,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from jstitch.codegen.template import Template
 from jstitch.ir.index import Index, Var
 from jstitch.ir.types import DType, TensorType
 
@@ -142,7 +143,10 @@ PROGRAM = "p"  # the program's number in its lane
 
 @dataclass(frozen=True)
 class Lane:
-    """Rows of one row space, cut into steps of `step` rows, spread over `programs` programs."""
+    """Rows of one row space, cut into steps of `step` rows, spread over `programs` programs.
+
+    threads: that share a row, where the target has any; 0: the emitter's choice.
+    """
 
     rows: int
     step: int
@@ -150,6 +154,7 @@ class Lane:
     stages: tuple[Stage, ...]
     flat: bool  # rows are elements: the row loop is the innermost, vectorised one
     work: int  # elements of light work, roughly
+    threads: int = 0
 
     @property
     def share(self) -> int:
@@ -167,6 +172,7 @@ class Kernel:
     """One custom call. `aliases`: result number -> argument number written in place.
 
     updates: numbers of results of which the kernel writes a part, and leaves the rest as the argument has it.
+    template: its schedules, as one can write them down.
     """
 
     name: str
@@ -179,6 +185,7 @@ class Kernel:
     arena_bytes: int
     aliases: Mapping[int, int] = field(default_factory=dict)
     updates: frozenset[int] = frozenset()
+    template: Template | None = None
 
     def instructions(self) -> Iterator[tuple[int, int, int, Instr]]:
         """Every instruction with its (phase, lane, stage) position."""

@@ -12,6 +12,7 @@ def print_kernel(kernel: Kernel) -> str:
     """Readable text; golden-tested and dumped."""
     lines = [f"kernel {kernel.name}"]
     lines += [f"  {_buffer(b)}" for b in (*kernel.args, *kernel.results, *kernel.scratch)]
+    lines += [f"  {schedule}" for schedule in kernel.template.schedules] if kernel.template else []
     lines.append(f"  arena: {kernel.arena_bytes} bytes per program, scratch: {kernel.scratch_bytes} bytes")
     lines += [f"  {_buffer(b)} bytes [{b.offset}, {b.offset + b.type.nbytes})" for b in kernel.arena]
     for n, phase in enumerate(kernel.phases):

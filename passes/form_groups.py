@@ -14,7 +14,7 @@ pattern of supported ops has groups and levels; whether they pay is for the cost
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Op, Value
@@ -35,19 +35,26 @@ from jstitch.passes.row_access import (
 PARTIAL = "jstitch.partial_reduce"
 APART = "apart"  # attribute of a shape op: its result need not be cut into the rows of its operand
 
+CONE = 200  # values that are looked at behind one
+SMALL = 16  # a value this many times smaller costs nothing to spill
 RECOMPUTE_SCALAR = 200.0
 RECOMPUTE = 24.0  # cycles per element up to which an elementwise chain is rather computed twice than spilled
 
 
 @dataclass(eq=False)
 class Group:
-    """Ops that share a row space. `largest`: elements of its largest tensor."""
+    """Ops that share a row space. `largest`: elements of its largest tensor.
+
+    fixed: programs that a template asks for, and threads that share a row; 0: not said.
+    """
 
     rows: int
     ops: set[Op]
     largest: int
     step: int = 1
     accumulates: bool = False
+    fixed: int = 0
+    threads: int = 0
 
     @property
     def flat(self) -> bool:
@@ -62,6 +69,8 @@ class Group:
     @property
     def programs(self) -> int:
         """Fixed by the shapes, never by the machine's threads, so that results are deterministic."""
+        if self.fixed:
+            return self.fixed
         profile = current()
         most = profile.max_programs
         if self.accumulates:
@@ -79,11 +88,18 @@ class Grouping:
     spilled: set[Value] = field(default_factory=set)
 
 
-def form_groups(ops: Sequence[Op], outputs: Iterable[Value]) -> Grouping:
-    """Groups, levels and spills of a pattern whose ops (in program order) are all supported."""
+def form_groups(
+    ops: Sequence[Op], outputs: Iterable[Value], fix: Callable[[Mapping[Op, Group]], None] | None = None
+) -> Grouping:
+    """Groups, levels and spills of a pattern whose ops (in program order) are all supported.
+
+    fix: may set the step, programs and threads of the groups that ops are in.
+    """
     groups = _grow_groups(ops)
     group_of = {op: g for g in groups for op in g.ops}
     _choose_steps(groups)
+    if fix is not None:
+        fix(group_of)
     grouping = _split_cross_reductions(ops, group_of)
     return _assign_levels(grouping)
 
@@ -339,6 +355,11 @@ def _assign_levels(grouping: Grouping) -> Grouping:
         again = value in repeated and lookup(op.name).op_class is OpClass.SHAPE
         if same and access is Access.ROW and not again:
             return level[source]
+        if value not in spilled and cost[value] >= _bound(value) and not again:
+            for v in _small_parts(value, maker, cost, spilled):
+                spilled.add(v)
+                cost[v], ready[v] = 1.0, level[maker[v]] + 1
+            _update(value, maker, spilled, cost, ready)
         if value not in spilled and cost[value] < _bound(value) and not again:
             return ready[value]
         spilled.add(value)
@@ -356,6 +377,60 @@ def _assign_levels(grouping: Grouping) -> Grouping:
             ready[v] = max((ready.get(u, 0) for u in op.operands), default=0)
     _spill_between_levels(grouping)
     return grouping
+
+
+def _small_parts(
+    value: Value, maker: Mapping[Value, Op], cost: Mapping[Value, float], spilled: Collection[Value]
+) -> list[Value]:
+    """Much smaller values behind a dear one, such as a power of each row's sum, that are all that makes it dear.
+
+    Empty unless, with them in memory, it is cheap to compute again from at most as many bytes as it has twice.
+    """
+    parts: dict[Value, None] = {}
+    large: dict[Value, None] = {}
+    own: dict[Value, float] = {}
+
+    def look(v: Value) -> float:
+        if v not in own:
+            own[v] = 1.0
+            op = maker.get(v)
+            if op is None or v in spilled or len(own) > CONE:
+                large[v] = None
+            elif v.tensor.size * SMALL <= value.tensor.size and 1.0 < cost[v]:
+                parts[v] = None
+            elif is_free(op) or cost[v] == math.inf:
+                large[v] = None
+            else:
+                operands = {u: look(u) for u in op.operands}
+                own[v] = _recompute_cost(op, operands)
+        return own[v]
+
+    cheap = look(value) < _bound(value)
+    whole = sum(v.tensor.nbytes for v in large if v not in maker or not is_free(maker[v]))
+    return list(parts) if cheap and parts and whole <= 2 * value.tensor.nbytes else []
+
+
+def _update(
+    value: Value,
+    maker: Mapping[Value, Op],
+    spilled: Collection[Value],
+    cost: dict[Value, float],
+    ready: dict[Value, int],
+) -> None:
+    """Costs and levels behind a value after something there was spilled."""
+    done: set[Value] = set()
+
+    def visit(v: Value) -> None:
+        op = maker.get(v)
+        if v in done or op is None or v in spilled or is_free(op) or cost[v] == math.inf:
+            return
+        done.add(v)
+        for u in op.operands:
+            visit(u)
+        cost[v] = _recompute_cost(op, cost)
+        ready[v] = max((ready.get(u, 0) for u in op.operands), default=0)
+
+    visit(value)
 
 
 def _spill_between_levels(grouping: Grouping) -> None:

@@ -14,20 +14,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, Space
+from jstitch.codegen.template import OpSchedule, Template
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.types import TensorType
-from jstitch.passes.block_variances import block_variances
 from jstitch.passes.build_nest import CannotLowerError, InPlace, Place
-from jstitch.passes.factor_sums import factor_sums
-from jstitch.passes.form_groups import Group, Grouping, form_groups
+from jstitch.passes.describe_template import describe_lane, template_of
+from jstitch.passes.form_groups import Group, Grouping
+from jstitch.passes.form_pattern import FormedPattern, form_pattern
 from jstitch.passes.lower_lane import LaneLowering
-from jstitch.passes.one_pass_sums import one_pass_sums
 from jstitch.passes.place_tiles import ALIGN, Tiles, place_tiles, tile_priority
 from jstitch.passes.place_values import LaneView
 from jstitch.passes.plan import Update
 from jstitch.passes.plan_shared_memory import DoesNotFit, Priority
 from jstitch.passes.profile import current
-from jstitch.passes.split_reductions import split_reductions
 
 ATTEMPTS = 6  # of fitting a lane's tiles; then everything that can be is computed again
 
@@ -41,33 +40,38 @@ def lower_kernel(
     *,
     share: bool = True,
     updates: Sequence[Update] = (),
+    template: Template | None = None,
 ) -> Kernel:
     """The kernel that computes `outputs` from `inputs` by `ops` (in program order).
 
     arena_bytes: most bytes that one program may keep in cache, None = the profile's where there is a choice.
     share: tiles that are never live at once may stand in the same bytes. updates: whose results are among
-    the outputs, and whose operands and starts, if not made here, among the inputs.
-    Raises CannotLowerError, with the reason, when a kernel cannot express the pattern.
+    the outputs, and whose operands and starts, if not made here, among the inputs. template: schedules.
+    Raises CannotLowerError, with the reason, when a kernel cannot express the pattern, and TemplateError.
     """
-    ops = block_variances(one_pass_sums(factor_sums(ops, outputs), outputs), outputs)
-    grouping = form_groups(split_reductions(ops), outputs)
-    return _KernelLowering(name, grouping, inputs, outputs, arena_bytes, share, updates).run()
+    formed = form_pattern(ops, outputs, updates, template)
+    return _KernelLowering(name, formed, inputs, outputs, arena_bytes, share, updates).run()
 
 
 @dataclass(eq=False)
 class _KernelLowering:
     name: str
-    grouping: Grouping
+    formed: FormedPattern
     inputs: Sequence[Value]
     outputs: Sequence[Value]
     limit: int | None
     share: bool
-    updates: Sequence[Update] = ()
+    updates: Sequence[Update]
+    schedules: list[OpSchedule] = field(default_factory=list)
     written: dict[Value, list[InPlace]] = field(default_factory=dict)
     producers: dict[Value, Op] = field(default_factory=dict)
     places: dict[Value, Place] = field(default_factory=dict)
     arena: list[Buffer] = field(default_factory=list)
     arena_bytes: int = 0
+
+    @property
+    def grouping(self) -> Grouping:
+        return self.formed.grouping
 
     def run(self) -> Kernel:
         self.producers = {v: op for op in self.grouping.ops for v in op.results}
@@ -96,6 +100,7 @@ class _KernelLowering:
             self.arena_bytes,
             aliases,
             frozenset(aliases),
+            template_of(self.schedules),
         )
 
     def _scratch(self) -> tuple[tuple[Buffer, ...], int]:
@@ -123,7 +128,7 @@ class _KernelLowering:
         kept = {*self.grouping.spilled, *self.outputs, *self.written}
         stored = {v for op in ops for v in op.results if v in kept}
         budget = current().arena_bytes if self.limit is None else self.limit
-        view = LaneView(group, ops, self.producers, ready, stored, budget)
+        view = LaneView(group, ops, self.producers, ready, stored, budget, shared=self.formed.shared)
         tiles = self._fit(view)
         self.arena += tiles.buffers
         self.arena_bytes = max(self.arena_bytes, tiles.nbytes)
@@ -133,13 +138,16 @@ class _KernelLowering:
         """The lane with its tiles in place; values that find no room are refused, and it is lowered anew."""
         for attempt in itertools.count(1):
             arena = _Arena()
-            lane = LaneLowering(
+            lowering = LaneLowering(
                 view=view, stores=self.places, names=_names(), written=self.written, keep=arena.keep
-            ).run()
+            )
+            lane = lowering.run()
             made = [tile_priority(self.producers[v]) for v in arena.values]
             free = [n for n, p in enumerate(made) if p is not Priority.MUST]
             found = place_tiles(lane, arena.buffers, made, view.budget, share=self.share)
             if isinstance(found, Tiles) and not found.dropped:
+                placed = lowering.placement
+                self.schedules += describe_lane(view.group, placed, view.stored, self.formed.labels)
                 return found
             if not free:
                 assert isinstance(found, DoesNotFit)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jstitch.codegen.kernel_ir import Lane, Nest, Stage
 from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
 from jstitch.passes.build_nest import Place
-from jstitch.passes.place_values import Node, last_stage, place_values
+from jstitch.passes.place_values import Node, Placement, last_stage, place_values
 from jstitch.passes.profile import current
 from jstitch.passes.write_nest import LaneContext, NestWriter, block_of, inits, inner_dims, loop_order
 
@@ -21,10 +21,11 @@ class LaneLowering(LaneContext):
     """keep: (value, rows, step) -> a tile of the arena for that many rows of the value."""
 
     keep: Callable[[Value, int, int], Place]
+    placement: Placement = field(init=False)
 
     def run(self) -> Lane:
         group = self.view.group
-        placement = place_values(self.view)
+        placement = self.placement = place_values(self.view)
         for node in placement.nodes:
             if node.is_reduction or node.value in placement.kept:
                 for v in node.op.results if node.is_reduction else (node.value,):
@@ -36,7 +37,8 @@ class LaneLowering(LaneContext):
             nodes = [n for n in placement.nodes if where[n] == key]
             stages.append(self._stage(nodes, key[1]))
         work = sum(math.prod(n.domain) * max(1.0, lookup(n.op.name).cpi) for n in placement.nodes)
-        return Lane(group.rows, group.step, group.programs, tuple(stages), group.flat, int(work))
+        shape = group.rows, group.step, group.programs
+        return Lane(*shape, tuple(stages), group.flat, int(work), group.threads)
 
     def _accumulator(self, n: Node, v: Value) -> Place | None:
         """The memory that a reduction's result goes to anyway, when it can accumulate there."""

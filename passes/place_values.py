@@ -62,7 +62,8 @@ class Placement:
 class LaneView:
     """What a lane sees. stored: values it must write. places: values it can read from memory.
 
-    budget: most bytes of kept values per program. refused: values that must not be kept.
+    budget: most bytes of kept values per program. refused: values that must not be kept. shared: the values
+    to keep, of all patterns' lanes; None: to be chosen.
     """
 
     group: Group
@@ -72,6 +73,7 @@ class LaneView:
     stored: set[Value]
     budget: int
     refused: frozenset[Value] = frozenset()
+    shared: frozenset[Value] | None = None
     in_lane: set[Op] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,6 +88,8 @@ def place_values(lane: LaneView) -> Placement:
 
     A value that was kept first may have become cheap by what was kept later: it is let go again.
     """
+    if lane.shared is not None:
+        return _Search(lane, _asked_for(lane, lane.shared)).run()
     kept: set[Value] = set()
     for _ in range(32):
         search = _Search(lane, kept)
@@ -100,6 +104,14 @@ def place_values(lane: LaneView) -> Placement:
         if search.is_cheap(v):
             kept.remove(v)
     return _Search(lane, kept).run()
+
+
+def _asked_for(lane: LaneView, shared: frozenset[Value]) -> set[Value]:
+    """What a template wants kept in this lane, and can be."""
+    if lane.group.flat:
+        return set()
+    made = {v for op in lane.ops if not is_reduction(op) and op.name != PARTIAL for v in op.results}
+    return {v for v in made & shared - lane.refused if lane.slab(v) > 1}
 
 
 class _Search:

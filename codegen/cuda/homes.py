@@ -139,7 +139,7 @@ def find_homes(lane: Lane, arena_bytes: int, block: int) -> Homes:
     widths = _widths(nests, carries)
     wanted = _Wanted(nests, carries, widths)
     alone = lane.flat or lane.rows == 1
-    team = Team(block, 1) if alone else _choose_team(nests, widths, wanted, block)
+    team = Team(block, 1) if alone else _choose_team(nests, widths, wanted, block, lane.threads)
     homes = Homes(lane, stages, carries, widths, team)
     _place(homes, wanted, arena_bytes)
     return homes
@@ -220,8 +220,12 @@ def _repeats(offset: Index) -> bool:
     return mentions(offset, ELEMENT) and mentions(offset, ROW) and not is_dynamic(offset)
 
 
-def _choose_team(nests: Sequence[Dealt], widths: Mapping[int, int], wanted: _Wanted, block: int) -> Team:
-    """Threads enough for a row's elements in registers, and for vectors next to each other."""
+def _choose_team(
+    nests: Sequence[Dealt], widths: Mapping[int, int], wanted: _Wanted, block: int, asked: int
+) -> Team:
+    """Threads asked for, or enough for a row's elements in registers, and for vectors next to each other."""
+    if asked:
+        return Team(asked, max(1, block // asked))
     size = max((d.size for d in nests if d.loops), default=1)
     width = widths.get(size, 1)
     held = [k for k in wanted.repeated if wanted.sizes[k] == size]

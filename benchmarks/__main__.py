@@ -1,4 +1,4 @@
-"""The command line: `python -m benchmarks run | gpu | compile | overhead | async` (`--help` says more)."""
+"""The command line: `python -m benchmarks COMMAND` (`--help` lists the commands)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import sys
 
 import click
 
+from benchmarks.ablation import ablation_command
 from benchmarks.background import async_command
 from benchmarks.compile_time import compile_command
 from benchmarks.device import device_command
 from benchmarks.gpu import gpu_command
+from benchmarks.latency import latency_command
 from benchmarks.overhead import overhead_command
+from benchmarks.papers import papers_command
 from benchmarks.suite import child_command, run_command
 
 
@@ -21,7 +24,8 @@ def main() -> None:
 
 for command in (
     *(run_command, child_command, compile_command, overhead_command),
-    *(gpu_command, device_command, async_command),
+    *(gpu_command, device_command, async_command, ablation_command, papers_command),
+    latency_command,
 ):
     main.add_command(command)
 

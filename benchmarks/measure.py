@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 
+import jstitch
 from benchmarks import timing, twins
 from benchmarks.check import require_equal
 from benchmarks.sides import Side, jax_jit, subject_jit
@@ -68,9 +69,11 @@ def _compare(workload: Workload, size: Size, settings: Settings) -> Row:
     problem = workload.problem(size)
     reference, subject = jax_jit(problem), subject_jit(problem, settings.side)
     expected = reference(*problem.fresh_args())
+    since = jstitch.record_count()
     worst = require_equal(subject(*problem.fresh_args()), expected, problem.tolerance, settings.side.value)
     del expected
-    row: Row = {"io_bytes": problem.io_bytes, "max_difference": worst} | _kernels(problem, reference, subject)
+    row: Row = {"io_bytes": problem.io_bytes, "max_difference": worst, "tuning": _tuning(since)}
+    row |= _kernels(problem, reference, subject)
     steps = timing.JaxStep(reference, problem), timing.JaxStep(subject, problem)
     ways = settings.interleaved + settings.alone
     if settings.interleaved:
@@ -78,6 +81,12 @@ def _compare(workload: Workload, size: Size, settings: Settings) -> Row:
     if settings.alone:
         row["alone"] = _times(timing.alone(steps, settings.seconds / ways / 2))
     return row
+
+
+def _tuning(since: int) -> list[str]:
+    """What CompileOptions(tune="measure") decided, and why."""
+    records = jstitch.last_report(since)
+    return [str(decision) for record in records for decision in record.details.get("tuning", ())]
 
 
 def _times(pair: tuple[timing.Timing, ...]) -> Row:

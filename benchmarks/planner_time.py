@@ -1,4 +1,4 @@
-"""The planner's time on synthetic training programs of 1k, 10k and 100k ops, and the fitted exponent.
+"""Each planner's time on synthetic training programs of 1k, 10k and 100k ops, and the fitted exponent.
 
 A layer is a normalisation, a contraction, bias, tanh and residual; the backward half walks the layers
 again in reverse and reads what the forward half kept, so that edges are as long as in a real program.
@@ -20,6 +20,7 @@ from jstitch.ir.types import DType, TensorType
 from jstitch.options import CompileOptions
 from jstitch.passes import pipeline
 from jstitch.passes.plan_frame import plan_frame
+from jstitch.passes.planners import AUTO, PLANNERS
 
 OPS = (1_000, 10_000, 100_000)
 ROWS, WIDTH = 64, 128
@@ -35,21 +36,25 @@ DOT: dict[str, Any] = {
 }
 
 
-def plan(graph: Graph) -> int:
+def plan(graph: Graph, planner: str = AUTO) -> int:
     """Everything between the imported graph and the plan; returns the number of patterns."""
-    return len(plan_frame(pipeline.run(graph), CompileOptions()).patterns)
+    return len(plan_frame(pipeline.run(graph), CompileOptions(planner=planner)).patterns)
 
 
-def report(counts: Sequence[int] = OPS) -> dict[str, Any]:
-    """Measure, print, and return seconds per graph size and the exponent."""
+def report(counts: Sequence[int] = OPS, planners: Sequence[str] = tuple(PLANNERS)) -> dict[str, Any]:
+    """Measure, print, and return seconds per graph size and the exponent, of each planner."""
+    return {planner: _report(counts, planner) for planner in planners}
+
+
+def _report(counts: Sequence[int], planner: str) -> dict[str, Any]:
     seconds = {}
-    table = Table(title="planner")
+    table = Table(title=f"planner '{planner}'")
     for name in ("ops", "patterns", "seconds", "us per op"):
         table.add_column(name, justify="right")
     for count in counts:
         graph = training_graph(count)
         start = time.perf_counter()
-        patterns = plan(graph)
+        patterns = plan(graph, planner)
         spent = seconds[len(graph.ops)] = time.perf_counter() - start
         table.add_row(
             f"{len(graph.ops):,}", f"{patterns:,}", f"{spent:.2f}", f"{spent / len(graph.ops) * 1e6:.0f}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from benchmarks.runner import Job, Malloc
 from benchmarks.sides import Side
 from benchmarks.workload import Size
 from benchmarks.workloads import FAMILIES
+from jstitch.options import TUNES
 
 Row = dict[str, Any]
 WAYS = ("interleaved", "alone")
@@ -50,6 +52,9 @@ SIDE = click.option(
 @click.option("--malloc", type=click.Choice(["default", "tuned", "both"]), default="both")
 @click.option("--alone/--interleaved", "alone", default=None, help="Only this way of timing; default: both.")
 @click.option("--torch/--no-torch", default=True, help="Time the torch.compile twins, if torch is there.")
+@click.option(
+    "--tune", type=click.Choice(TUNES), help="CompileOptions.tune; default: JSTITCH_TUNE, else model."
+)
 @click.option("--fail-below", default=0.0, help="Exit with status 1 when any ratio is lower.")
 @click.option("--list", "only_list", is_flag=True, help="Print the workloads and their shapes.")
 def run_command(
@@ -62,6 +67,7 @@ def run_command(
     malloc: str,
     alone: bool | None,
     torch: bool,
+    tune: str | None,
     fail_below: float,
     only_list: bool,
 ) -> None:
@@ -69,6 +75,8 @@ def run_command(
     console = Console()
     console.width = max(console.width, TABLE_WIDTH)
     families = runner.select(pattern)
+    if tune is not None:
+        os.environ["JSTITCH_TUNE"] = tune  # of the child processes
     if only_list:
         _list(console, families)
         return

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jstitch.ir.graph import Value
-from jstitch.ir.ops import lookup
+from jstitch.ir.ops import OpDef, lookup
 from jstitch.ir.ops import numerics as n
 from jstitch.ir.ops.build import elementwise
 from jstitch.ir.ops.evaluate import run_op
@@ -30,6 +30,7 @@ _OPS = {
     **{"maximum": "maximum", "minimum": "minimum", "abs_": "abs", "sign": "sign", "floor": "floor"},
     **{"ceil": "ceil", "round_half_even": "round_nearest_even", "round_half_away": "round_nearest_afz"},
     **{"sqrt": "sqrt", "rsqrt": "rsqrt", "cbrt": "cbrt", "exp": "exponential"},
+    **{"exp_nonpositive": "exponential"},
     **{"expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "logistic": "logistic"},
     **{"tanh": "tanh", "sin": "sine", "cos": "cosine", "tan": "tan", "atan2": "atan2", "pow_": "power"},
     **{"remainder_": "remainder", "add_reassoc": "add", "mul_reassoc": "multiply"},
@@ -41,6 +42,7 @@ _CHLO = (
     *("lgamma", "digamma", "next_after"),
 )
 _NARROW = {n.kernel_name(d): d for d in DType if n.kernel_name(d)}
+LIGHT = 0.3  # cycles of a light op among others: adds that wait for each other, which define a cycle, take 1
 
 
 def _function(name: str) -> Function:
@@ -55,9 +57,28 @@ def _function(name: str) -> Function:
 
 def cycles(name: str) -> float:
     """Cycles per element of a function, relative to an add."""
+    definition = _definition(name)
+    return 1.0 if definition is None else definition.cpi
+
+
+def cpu_cycles(name: str) -> float:
+    """Cycles of the CPU backend's form of a function, as it measures."""
+    definition = _definition(name)
+    return LIGHT if definition is None else cpu_cpi(definition)
+
+
+def cpu_cpi(definition: OpDef) -> float:
+    """Cycles of an op's CPU form; a core starts several light ones in one."""
+    if definition.cpu_cpi is not None:
+        return definition.cpu_cpi
+    return LIGHT if definition.cpi == 1.0 else definition.cpi
+
+
+def _definition(name: str) -> OpDef | None:
+    """Of the op that a function computes; None for loads, conversions and arithmetic of indices."""
     if name in _CHLO:
-        return lookup(f"chlo.{name}").cpi
-    return lookup(f"stablehlo.{_OPS[name]}").cpi if name in _OPS else 1.0
+        return lookup(f"chlo.{name}")
+    return lookup(f"stablehlo.{_OPS[name]}") if name in _OPS else None
 
 
 def _convert(dtype: DType) -> Function:

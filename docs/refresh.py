@@ -22,24 +22,12 @@ import jax
 import numpy as np
 
 import jstitch
-from jstitch.ir.graph import Op, Value
-from jstitch.ir.ops import OPS, OpClass, OpDef
-from jstitch.ir.types import DType, TensorType
+from jstitch.ir.ops import OPS, OpClass
+from jstitch.ir.ops.support import where_it_runs
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 _PART = re.compile(r"(<!-- generated: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
-
-WHERE = {
-    OpClass.LIGHT: "in kernels",
-    OpClass.EXPENSIVE: "in kernels",
-    OpClass.REDUCTION: "in kernels",
-    OpClass.SHAPE: "in kernels, as index arithmetic: nothing is moved",
-    OpClass.INDEX: "in kernels, as index arithmetic: nothing is moved",
-    OpClass.CONSTANT: "in kernels when small or uniform, else an input",
-    OpClass.CONTRACTION: "left to XLA",
-    OpClass.CONTROL: "left to XLA; their regions are stitched",
-}
 
 
 def op_table() -> str:
@@ -50,30 +38,15 @@ def op_table() -> str:
 def _op_rows() -> Iterator[str]:
     named = [d for d in OPS.values() if d.name.startswith(("stablehlo.", "chlo."))]
     named.sort(key=lambda d: (d.name.startswith("chlo."), d.name))
-    for kind, where in WHERE.items():
-        ours = [d for d in named if d.op_class is kind and _has_kernel_form(d)]
-        others = [d for d in named if d.op_class is kind and d not in ours]
-        for group, place in ((ours, where), (others, "left to XLA")):
-            names = ", ".join(f"`{d.name.removeprefix('stablehlo.')}`" for d in group)
-            if names:
-                yield f"| {names} | {kind.value} | {place} |"
+    for kind in OpClass:
+        rows: dict[str, list[str]] = {}
+        for definition in named:
+            if definition.op_class is kind:
+                name = definition.name.removeprefix("stablehlo.")
+                rows.setdefault(where_it_runs(definition), []).append(f"`{name}`")
+        for where, names in sorted(rows.items()):
+            yield f"| {', '.join(names)} | {kind.value} | {where} |"
     yield "| everything else | opaque | left to XLA |"
-
-
-def _has_kernel_form(definition: OpDef) -> bool:
-    """Whether an elementwise op has an expression for some type; one that depends on attributes has."""
-    if not definition.op_class.is_elementwise:
-        return True
-    if definition.scalar is None:
-        return False
-    for dtype in (DType.F32, DType.S32, DType.BOOL):
-        value = Value(TensorType((), dtype))
-        try:
-            if definition.scalar(Op(definition.name, (value,), (value,))) is not None:
-                return True
-        except KeyError:
-            return True
-    return False
 
 
 def option_table() -> str:

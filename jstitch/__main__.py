@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import click
 
+from jstitch.cli.calibrate import calibrate
+from jstitch.cli.library import library
+from jstitch.cli.listing import ops, passes
+from jstitch.cli.opt import opt
+
 
 @click.group()
 def main() -> None:
@@ -22,7 +27,8 @@ except ModuleNotFoundError as error:
         raise click.ClickException("the demo needs optax: pip install 'jstitch[demo]'")
 
 
-main.add_command(demo)
+for command in (calibrate, demo, library, ops, opt, passes):
+    main.add_command(command)
 
 if __name__ == "__main__":
     main(prog_name="python -m jstitch")

@@ -19,6 +19,7 @@ from jax._src.interpreters import ad as _ad
 from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
 from jax._src.interpreters import partial_eval as _pe
+from jax._src.lax import lax as _lax
 from jax._src.sharding_impls import ShardingContext, SPMDAxisContext
 
 ClosedJaxpr = Any  # core.ClosedJaxpr up to 0.10, core.Jaxpr from 0.12
@@ -55,6 +56,16 @@ def dce(closed: ClosedJaxpr, used: Sequence[bool]) -> tuple[ClosedJaxpr, list[bo
     """
     pruned, used_inputs = _pe.dce_jaxpr(closed.jaxpr, list(used))
     return _pe.close_jaxpr(pruned), used_inputs
+
+
+def copy_outputs(closed: ClosedJaxpr, copied: Sequence[bool]) -> ClosedJaxpr:
+    """The same function with `jnp.copy` of the marked outputs; no constants. Why private: as `dce`."""
+    outputs, copies = [], []
+    for v, wanted in zip(closed.jaxpr.outvars, copied, strict=True):
+        outputs.append(_core.Var(v.aval) if wanted else v)
+        if wanted:
+            copies.append(_core.new_jaxpr_eqn([v], [outputs[-1]], _lax.copy_p, {}, set()))
+    return _pe.close_jaxpr(closed.jaxpr.replace(eqns=[*closed.jaxpr.eqns, *copies], outvars=outputs))
 
 
 def has_effects(eqn: Any) -> bool:

@@ -45,7 +45,7 @@ def jit(
         return lambda g: jit(g, options=options, **jax_jit_kwargs)
     static = {key: jax_jit_kwargs[key] for key in _STATIC if key in jax_jit_kwargs}
     chosen = CompileOptions() if options is None else options
-    stitched: Any = stitch_static(f, chosen, static)
+    stitched: Any = stitch_static(f, chosen, static, whole=True)
     if chosen.async_compile:
         swapping: Any = SwappingJit(stitched, jax_jit_kwargs)
         swapping.__wrapped__ = f

@@ -14,9 +14,10 @@ from jstitch.errors import JstitchWarning, OptionError
 
 T = TypeVar("T")
 
-PLANNERS = ("auto", "layers", "ilp")
-SCHEMES = ("packing",)
-TUNES = ("model", "off")
+PLANNERS = ("auto", "layers", "ilp", "dp")
+SCHEMES = ("packing", "thread", "warp", "block")
+TECHNIQUES = ("remote", "sharing", "shrinking")
+TUNES = ("model", "off", "measure")
 _PREFIX = "JSTITCH_"
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off", "")
@@ -39,6 +40,13 @@ def _count(text: str) -> int:
         return int(text)
     except ValueError:
         raise ValueError("a whole number") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("a number") from None
 
 
 def _text(text: str) -> str | None:
@@ -68,10 +76,15 @@ class CompileOptions:
 
     target: 'cpu', a GPU ('h200', 'sm_90', a DeviceSpec), None = what the program is lowered for and runs on.
     planner: which fusion planner runs. schemes: composition schemes that it may use.
-    tune: 'model' stitches what the cost model expects to pay, 'off' everything that can be.
+    without: techniques switched off to see what they bring: 'remote' fusion of patterns with nothing in common,
+    'sharing' of arena bytes, 'shrinking' of what is kept when it does not fit.
+    tune: 'model' stitches what the cost model expects to pay, 'off' everything that can be, 'measure' what is
+    faster than XLA's own on this device, once. tune_seconds: most seconds of measuring for one function.
+    templates: schedules tried per kernel, of which the one that is modelled to be fastest is built.
     arena_bytes: most scratch bytes per kernel program, None = the target's own budget.
     dump_dir: folder for one readable file per stage. print_after: passes whose result is printed.
     cache_dir: folder of the kernel cache, None = the user's cache folder.
+    calibrated: reckon with what `jstitch calibrate` measured on this machine, where it did.
     async_compile: `jit` runs XLA's version until the stitched one is compiled, in the background.
     verify: check every IR between passes. strict: raise where the default is to fall back to XLA.
     Raises OptionError on values that a field cannot have.
@@ -80,11 +93,15 @@ class CompileOptions:
     target: str | DeviceSpec | None = _knob("TARGET", None, _text)  # noqa: RUF009
     planner: str = _knob("PLANNER", "layers", str)
     schemes: tuple[str, ...] = _knob("SCHEMES", SCHEMES, _names)
+    without: tuple[str, ...] = _knob("WITHOUT", (), _names)
     tune: str = _knob("TUNE", "model", str)
+    tune_seconds: float = _knob("TUNE_SECONDS", 20.0, _number)
+    templates: int = _knob("TEMPLATES", 1, _count)
     arena_bytes: int | None = _knob("ARENA_BYTES", None, _count)
     dump_dir: str | None = _knob("DUMP_DIR", None, _text)
     print_after: tuple[str, ...] = _knob("PRINT_AFTER", (), _names)
     cache_dir: str | None = _knob("CACHE_DIR", None, _text)
+    calibrated: bool = _knob("CALIBRATED", True, _flag)
     async_compile: bool = _knob("ASYNC_COMPILE", False, _flag)
     verify: bool = _knob("VERIFY", False, _flag)
     strict: bool = _knob("STRICT", False, _flag)
@@ -98,6 +115,16 @@ class CompileOptions:
         _check("tune", self.tune, TUNES)
         for scheme in self.schemes:
             _check("schemes", scheme, SCHEMES)
+        for technique in self.without:
+            _check("without", technique, TECHNIQUES)
+        if not self.tune_seconds >= 0:  # NaN must fail too
+            raise OptionError(
+                "tune_seconds to be at least 0", str(self.tune_seconds), hint="0 never measures"
+            )
+        if self.templates < 1:
+            raise OptionError(
+                "templates to be at least 1", str(self.templates), hint="1 takes the first schedule"
+            )
         if self.arena_bytes is not None and self.arena_bytes <= 0:
             raise OptionError(
                 "a positive arena_bytes", str(self.arena_bytes), hint="use None for the default"
@@ -105,7 +132,7 @@ class CompileOptions:
 
     def _normalize(self) -> None:
         """Accept a comma-separated string for name lists, and path objects for folders."""
-        for field in ("schemes", "print_after"):
+        for field in ("schemes", "without", "print_after"):
             value = getattr(self, field)
             object.__setattr__(self, field, _names(value) if isinstance(value, str) else tuple(value))
         for field in ("dump_dir", "cache_dir"):

@@ -3,8 +3,9 @@
     %y = kernel(...)                                        (the body of a scan)
     %s = dynamic_update_slice %stack, %y, %i      ->        %s = kernel(..., %stack, %i), in %stack's memory
 
-Only a tensor that comes into the frame and has no other reader, and slices that are one block of memory:
-leading dimensions of size 1, then whole ones. XLA spends a launch on each such update, in loops above all.
+Only a tensor that comes into the frame and has no other reader, or such a one after other updates; and slices
+that are one block of memory: leading dimensions of size 1, then whole ones. XLA spends a launch on each such
+update, in loops above all.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Var, linearize, var
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.types import TensorType
+from jstitch.passes.keep_counters import LEFT
 from jstitch.passes.plan import FusionPattern, FusionPlan, Update, is_free
 from jstitch.passes.profile import current
 
@@ -33,11 +35,30 @@ class _Finder:
         self.users, self.producers = plan.frame.users(), plan.frame.producers()
         self.owner = {op: n for n, p in enumerate(plan.patterns) for op in p.ops if not is_free(op)}
         self.given = set(plan.frame.inputs)
+        self.taken: dict[int, list[Value]] = {}
 
     def absorb(self, number: int) -> FusionPattern:
         pattern = self.patterns[number]
         found = [u for v in pattern.outputs for u in self._updates(number, v, v, ())]
-        return replace(pattern, updates=tuple(found)) if found else pattern
+        if not found:
+            return pattern
+        self.taken[number] = [v for u in found for v in (u.op.operands[0], *u.starts)]
+        places = dict.fromkeys(op for u in found for v in u.starts for op in self._arithmetic(v))
+        ops = (*(op for op in places if op not in pattern.ops), *pattern.ops)
+        made = {v for op in ops for v in op.results}
+        inputs = dict.fromkeys((*pattern.inputs, *(v for op in places for v in op.operands if v not in made)))
+        return replace(pattern, ops=ops, inputs=tuple(inputs), updates=tuple(found))
+
+    def _arithmetic(self, start: Value) -> list[Op]:
+        """The ops that compute where an update goes, and do nothing else, in order."""
+        found: dict[Op, None] = {}
+        todo = [start]
+        while todo:
+            op = self.producers.get(todo.pop())
+            if op is not None and (LEFT in op.attrs or is_free(op)):
+                found = {op: None, **{o: None for o in found if o is not op}}
+                todo += op.operands
+        return list(found)
 
     def _updates(self, number: int, value: Value, seen: Value, chain: tuple[Op, ...]) -> list[Update]:
         """Updates that write `value`, which `seen` is after the reshapes of `chain`."""
@@ -48,7 +69,7 @@ class _Finder:
             if lookup(op.name).in_place and op.operands[1] is seen:
                 if self._is_safe(number, op):
                     found.append(Update(op, value, chain, self._only(seen, op) and self._lone(chain)))
-            elif _keeps_order(op):
+            elif keeps_order(op):
                 found += self._updates(number, value, op.result, (*chain, op))
         return found
 
@@ -60,13 +81,26 @@ class _Finder:
 
     def _is_safe(self, number: int, op: Op) -> bool:
         operand, _, *starts = op.operands
-        if operand not in self.given or not self._only(operand, op) or not _is_block(op):
+        if not self._comes_in(operand) or not self._only(operand, op) or not _is_block(op):
+            return False
+        if self._waits(operand, number, scalars=True):
             return False
         return not any(self._waits(v, number) for v in starts)
 
-    def _waits(self, start: Value, number: int) -> bool:
-        """Whether a start depends on the pattern, other than by scalars that it can compute for itself."""
-        todo, seen = [start], set[Value]()
+    def _comes_in(self, value: Value) -> bool:
+        """Whether it is a tensor that comes into the frame, perhaps after other updates of it."""
+        while value not in self.given:
+            op = self.producers.get(value)
+            if op is None or op in self.owner or not lookup(op.name).in_place:
+                return False
+            if not self._only(op.operands[0], op):
+                return False
+            value = op.operands[0]
+        return True
+
+    def _waits(self, value: Value, number: int, scalars: bool = False) -> bool:
+        """Whether it depends on the pattern. scalars: also if only by those that a kernel computes again."""
+        todo, seen = [value], set[Value]()
         while todo:
             v = todo.pop()
             op = self.producers.get(v)
@@ -74,13 +108,16 @@ class _Finder:
                 continue
             seen.add(v)
             other = self.owner.get(op)
-            if other == number and not _is_scalar(op):
+            if other == number and (scalars or not _is_scalar(op)):
                 return True
-            todo += self.patterns[other].inputs if other not in (None, number) else op.uses
+            if other is None or other == number:
+                todo += op.uses
+            else:
+                todo += (*self.patterns[other].inputs, *self.taken.get(other, ()))
         return False
 
 
-def _keeps_order(op: Op) -> bool:
+def keeps_order(op: Op) -> bool:
     """The same elements in the same order: a reshape, or a broadcast that only adds dimensions of size 1."""
     definition = lookup(op.name)
     if definition.op_class is not OpClass.SHAPE or definition.cases is None:

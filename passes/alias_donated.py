@@ -2,20 +2,30 @@
 
     p_new = p - lr * m, p donated   ->   one buffer: each element is loaded, then stored, at one index
 
-Only when every load of the argument is in the loop nest that stores the result, at the same offsets and
-before the store: then no element is read after it was overwritten, whatever other programs do.
+Only when every load of the argument is in an earlier phase, or in the loop nest that stores the result, at
+the same offsets and before the store: then no element is read after it was overwritten, whatever other
+programs do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Load, Nest, Store
 from jstitch.ir.graph import Graph, Value
 from jstitch.passes.absorb_updates import contracted
 from jstitch.passes.plan import FusionPattern
 from jstitch.passes.rewrite import is_control
+
+
+@dataclass(frozen=True)
+class _Touch:
+    """A nest that loads or stores a buffer, and its phase."""
+
+    phase: int
+    nest: Nest
+    stores: bool
 
 
 def carried_by_loops(graph: Graph) -> dict[Value, Value]:
@@ -38,13 +48,21 @@ def alias_donated(kernel: Kernel, pattern: FusionPattern, donated: Mapping[Value
     return replace(kernel, aliases={**kernel.aliases, **aliases})
 
 
-def _is_safe(nests: Mapping[Buffer, list[Nest]], arg: Buffer, result: Buffer) -> bool:
-    touching = [*nests.get(arg, ()), *nests.get(result, ())]
-    if not touching or any(nest is not touching[0] for nest in touching):
+def _is_safe(nests: Mapping[Buffer, list[_Touch]], arg: Buffer, result: Buffer) -> bool:
+    storing = [touch for touch in nests.get(result, ()) if touch.stores]
+    if len(storing) != 1:
         return False
+    phase, nest = storing[0].phase, storing[0].nest
+    late = [touch for touch in nests.get(arg, ()) if touch.phase >= phase]
+    early = [touch for touch in nests[result] if touch.phase <= phase]
+    return all(touch.nest is nest for touch in (*late, *early)) and _overwrites(nest, arg, result)
+
+
+def _overwrites(nest: Nest, arg: Buffer, result: Buffer) -> bool:
+    """Whether the nest loads no element of the argument but the one that it stores next."""
     stored: set[object] = set()
     loaded: set[object] = set()
-    for instr in (*touching[0].body, *touching[0].after):
+    for instr in (*nest.body, *nest.after):
         match instr:
             case Load(_, buffer, offset, _) if buffer is arg:
                 if offset in stored:
@@ -54,15 +72,16 @@ def _is_safe(nests: Mapping[Buffer, list[Nest]], arg: Buffer, result: Buffer) ->
                 return False
             case Store(buffer, offset, _, _) if buffer is result:
                 stored.add(offset)
-    return loaded == stored
+    return not loaded or loaded == stored
 
 
-def _nests_by_buffer(kernel: Kernel) -> dict[Buffer, list[Nest]]:
+def _nests_by_buffer(kernel: Kernel) -> dict[Buffer, list[_Touch]]:
     """The nests that load or store each buffer."""
-    found: dict[Buffer, list[Nest]] = {}
-    for phase in kernel.phases:
+    found: dict[Buffer, list[_Touch]] = {}
+    for number, phase in enumerate(kernel.phases):
         for nest in (nest for lane in phase.lanes for stage in lane.stages for nest in stage.nests):
-            instructions = (i for i in (*nest.body, *nest.after) if isinstance(i, Load | Store))
-            for buffer in dict.fromkeys(i.buffer for i in instructions):
-                found.setdefault(buffer, []).append(nest)
+            stored = {i.buffer for i in (*nest.body, *nest.after) if isinstance(i, Store)}
+            loaded = {i.buffer for i in (*nest.body, *nest.after) if isinstance(i, Load)}
+            for buffer in stored | loaded:
+                found.setdefault(buffer, []).append(_Touch(number, nest, buffer in stored))
     return found

@@ -101,32 +101,44 @@ def _aliases(kernel: Kernel) -> Iterator[str]:
         yield from _in_place(kernel, result, arg)
 
 
+def _touches(nest: Nest, kind: type[Load | Store], buffer: Buffer) -> bool:
+    return any(isinstance(i, kind) and i.buffer is buffer for i in (*nest.body, *nest.after))
+
+
 def _in_place(kernel: Kernel, result: Buffer, arg: Buffer) -> Iterator[str]:
-    """One nest loads each element of the argument before it stores that element, and none touches it else."""
+    """One nest stores, each element after its own loads; others load the argument in earlier phases."""
     if kernel.results.index(result) in kernel.updates:
         yield from _update(kernel, result, arg)
         return
-    touching = [
-        nest
-        for phase in kernel.phases
+    nests = [
+        (number, nest)
+        for number, phase in enumerate(kernel.phases)
         for lane in phase.lanes
         for stage in lane.stages
         for nest in stage.nests
-        if any(not isinstance(i, Let) and i.buffer in (result, arg) for i in (*nest.body, *nest.after))
     ]
-    if len(touching) != 1:
-        yield f"{result.name} in place of {arg.name}: {len(touching)} nests touch them, not one"
+    storing = [(number, nest) for number, nest in nests if _touches(nest, Store, result)]
+    if len(storing) != 1:
+        yield f"{result.name} in place of {arg.name}: {len(storing)} nests store it, not one"
         return
+    ((last, only),) = storing
+    for number, nest in nests:
+        late = number >= last and _touches(nest, Load, arg)
+        early = number <= last and _touches(nest, Load, result)
+        if nest is not only and (late or early):
+            yield f"{result.name} in place of {arg.name}: another nest of phase {number} loads them"
     loaded: set[Index] = set()
     stored: set[Index] = set()
-    for instr in (*touching[0].body, *touching[0].after):
+    for instr in (*only.body, *only.after):
+        if isinstance(instr, Load) and instr.buffer is result:
+            yield f"{result.name} in place of {arg.name}: what stores it loads it"
         if isinstance(instr, Load) and instr.buffer is arg:
             loaded.add(instr.offset)
             if instr.offset in stored:
                 yield f"{arg.name}[{print_index(instr.offset)}] is loaded after it was overwritten"
         if isinstance(instr, Store) and instr.buffer is result:
             stored.add(instr.offset)
-    if loaded != stored:
+    if loaded and loaded != stored:
         yield f"{result.name} in place of {arg.name}: what is loaded is not what is stored"
 
 

@@ -82,9 +82,12 @@ def best_kernel(
     *,
     updates: Sequence[Update] = (),
     templates: int = 1,
+    share: bool = True,
+    shrink: bool = True,
 ) -> Kernel:
     """`lower_kernel` by the best of so many templates. Raises CannotLowerError when the first fails."""
-    lower = partial(lower_kernel, name, ops, inputs, outputs, arena_bytes, updates=updates)
+    what = name, ops, inputs, outputs, arena_bytes
+    lower = partial(lower_kernel, *what, updates=updates, share=share, shrink=shrink)
     first = lower()
     if templates == 1 or first.template is None:
         return first

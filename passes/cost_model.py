@@ -8,20 +8,24 @@ what a reduction reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from jstitch.codegen.vocabulary import cpu_cpi
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Var, var
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.block_variances import block_variances
 from jstitch.passes.factor_sums import factor_sums
 from jstitch.passes.form_groups import PARTIAL, Grouping, form_groups
+from jstitch.passes.machine import Machine
 from jstitch.passes.one_pass_sums import one_pass_sums
 from jstitch.passes.plan import FusionPattern, is_free
 from jstitch.passes.profile import current
-from jstitch.passes.remember import per_object
+from jstitch.passes.remember import per_object, per_op
 from jstitch.passes.row_access import data_operands, is_reduction
+from jstitch.passes.structure import per_structure
 from jstitch.passes.turned_reads import turned_reads
 
 
@@ -48,10 +52,12 @@ class CostEstimate:
         machine = current().machine
         memory = self.nbytes / machine.bandwidth(self.nbytes)
         arithmetic = self.cycles * machine.lane_cycle
-        return self.launches * machine.launch + max(memory, arithmetic) + 0.3 * min(memory, arithmetic)
+        slower, faster = max(memory, arithmetic), min(memory, arithmetic)
+        return self.launches * machine.launch + slower + machine.overlap * faster
 
 
 @per_object
+@per_structure
 def kernel_cost(pattern: FusionPattern) -> CostEstimate:
     """The pattern as one stitched kernel."""
     ops = one_pass_sums(factor_sums(pattern.ops, pattern.outputs), pattern.outputs)
@@ -114,17 +120,31 @@ def work(op: Op) -> float:
     if is_free(op) or definition.op_class in (OpClass.SHAPE, OpClass.INDEX):
         return 0.0
     elements = max(v.tensor.size for v in (*op.results, *op.operands))
-    return elements * definition.cpi
+    return elements * (definition.cpi if current().machine.device else cpu_cpi(definition))
 
 
 @per_object
+@per_structure
 def xla_cost(pattern: FusionPattern) -> CostEstimate:
     """The same ops as XLA:CPU runs them."""
+    return sum(xla_kernels(pattern).values(), CostEstimate())
+
+
+def xla_kernels(pattern: FusionPattern) -> dict[Value, CostEstimate]:
+    """XLA's kernels for these ops: the value that each writes, and what it costs."""
     producers = {v: op for op in pattern.ops for v in op.results}
-    total, materialised = CostEstimate(), _materialised(pattern, producers)
-    for v in materialised:
-        total += _fusion_cost(v, producers, materialised)
-    return total
+    materialised = _materialised(pattern, producers)
+    return {v: _fusion_cost(v, producers, materialised) for v in materialised}
+
+
+def xla_makes(pattern: FusionPattern, values: Iterable[Value], most: int) -> dict[Value, CostEstimate]:
+    """What a kernel of XLA's costs that writes one of these values, of which it writes none by itself.
+
+    most: values looked at for each; what lies behind them is left out.
+    """
+    producers = {v: op for op in pattern.ops for v in op.results}
+    materialised = _materialised(pattern, producers)
+    return {v: _fusion_cost(v, producers, materialised, most) for v in values}
 
 
 def _materialised(pattern: FusionPattern, producers: Mapping[Value, Op]) -> dict[Value, None]:
@@ -147,13 +167,13 @@ def _materialised(pattern: FusionPattern, producers: Mapping[Value, Op]) -> dict
 
 
 def _fusion_cost(
-    root: Value, producers: Mapping[Value, Op], materialised: Mapping[Value, None]
+    root: Value, producers: Mapping[Value, Op], materialised: Mapping[Value, None], most: float = math.inf
 ) -> CostEstimate:
     """One XLA kernel: everything up to values that are in memory already."""
     op = producers[root]
     cycles, reads = xla_work(op), set[Value]()
     todo, seen = list(op.operands), set[Value]()
-    while todo:
+    while todo and len(seen) < most:
         v = todo.pop()
         if v in seen:
             continue
@@ -172,8 +192,12 @@ def _fusion_cost(
 
 def xla_work(op: Op) -> float:
     """Cycles of the op in XLA:CPU's loops, which measure slower than ours on some."""
+    return _xla_work(op, current().machine)
+
+
+@per_op
+def _xla_work(op: Op, machine: Machine) -> float:
     narrow = any(v.tensor.dtype.is_float and v.tensor.dtype.itemsize < 4 for v in op.operands)
-    machine = current().machine
     return (
         work(op) * (machine.xla_narrow if narrow else machine.xla_cycles) + _seam_work(op) + _window_work(op)
     )

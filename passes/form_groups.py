@@ -14,7 +14,7 @@ pattern of supported ops has groups and levels; whether they pay is for the cost
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Op, Value
@@ -31,13 +31,14 @@ from jstitch.passes.row_access import (
     reduction,
     relations,
 )
+from jstitch.passes.small_parts import small_parts, update_costs
 
 PARTIAL = "jstitch.partial_reduce"
 APART = "apart"  # attribute of a shape op: its result need not be cut into the rows of its operand
 
-CONE = 200  # values that are looked at behind one
-SMALL = 16  # a value this many times smaller costs nothing to spill
 RECOMPUTE_SCALAR = 200.0
+MOST_THREADS = 1024
+VECTOR = 4  # elements of a row for each thread, at least
 RECOMPUTE = 24.0  # cycles per element up to which an elementwise chain is rather computed twice than spilled
 
 
@@ -98,6 +99,7 @@ def form_groups(
     groups = _grow_groups(ops)
     group_of = {op: g for g in groups for op in g.ops}
     _choose_steps(groups)
+    _choose_threads(groups)
     if fix is not None:
         fix(group_of)
     grouping = _split_cross_reductions(ops, group_of)
@@ -257,6 +259,16 @@ def _choose_steps(groups: Iterable[Group]) -> None:
             group.step = next(s for s in (current().row_step, 2, 1) if group.rows % s == 0)
 
 
+def _choose_threads(groups: Iterable[Group]) -> None:
+    """Where the profile bounds them; else the emitter chooses."""
+    least, most = current().least_threads, current().most_threads
+    if 1 < least or 1 < most < MOST_THREADS:
+        for group in groups:
+            if not group.flat and group.rows > 1:
+                wanted = max(1, group.largest // group.rows // VECTOR)
+                group.threads = max(least, min(1 << (wanted - 1).bit_length(), most))
+
+
 def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Grouping:
     """reduce over all rows  ->  partial per program, then a reduce over the programs, in another group."""
     new_ops: list[Op] = []
@@ -356,10 +368,11 @@ def _assign_levels(grouping: Grouping) -> Grouping:
         if same and access is Access.ROW and not again:
             return level[source]
         if value not in spilled and cost[value] >= _bound(value) and not again:
-            for v in _small_parts(value, maker, cost, spilled):
-                spilled.add(v)
-                cost[v], ready[v] = 1.0, level[maker[v]] + 1
-            _update(value, maker, spilled, cost, ready)
+            if parts := small_parts(value, _bound(value), maker, cost, spilled, _recompute_cost):
+                spilled.update(parts)
+                cost.update(dict.fromkeys(parts, 1.0))
+                ready.update((v, level[maker[v]] + 1) for v in parts)
+                update_costs(value, maker, spilled, cost, ready, _recompute_cost)
         if value not in spilled and cost[value] < _bound(value) and not again:
             return ready[value]
         spilled.add(value)
@@ -379,60 +392,6 @@ def _assign_levels(grouping: Grouping) -> Grouping:
     return grouping
 
 
-def _small_parts(
-    value: Value, maker: Mapping[Value, Op], cost: Mapping[Value, float], spilled: Collection[Value]
-) -> list[Value]:
-    """Much smaller values behind a dear one, such as a power of each row's sum, that are all that makes it dear.
-
-    Empty unless, with them in memory, it is cheap to compute again from at most as many bytes as it has twice.
-    """
-    parts: dict[Value, None] = {}
-    large: dict[Value, None] = {}
-    own: dict[Value, float] = {}
-
-    def look(v: Value) -> float:
-        if v not in own:
-            own[v] = 1.0
-            op = maker.get(v)
-            if op is None or v in spilled or len(own) > CONE:
-                large[v] = None
-            elif v.tensor.size * SMALL <= value.tensor.size and 1.0 < cost[v]:
-                parts[v] = None
-            elif is_free(op) or cost[v] == math.inf:
-                large[v] = None
-            else:
-                operands = {u: look(u) for u in op.operands}
-                own[v] = _recompute_cost(op, operands)
-        return own[v]
-
-    cheap = look(value) < _bound(value)
-    whole = sum(v.tensor.nbytes for v in large if v not in maker or not is_free(maker[v]))
-    return list(parts) if cheap and parts and whole <= 2 * value.tensor.nbytes else []
-
-
-def _update(
-    value: Value,
-    maker: Mapping[Value, Op],
-    spilled: Collection[Value],
-    cost: dict[Value, float],
-    ready: dict[Value, int],
-) -> None:
-    """Costs and levels behind a value after something there was spilled."""
-    done: set[Value] = set()
-
-    def visit(v: Value) -> None:
-        op = maker.get(v)
-        if v in done or op is None or v in spilled or is_free(op) or cost[v] == math.inf:
-            return
-        done.add(v)
-        for u in op.operands:
-            visit(u)
-        cost[v] = _recompute_cost(op, cost)
-        ready[v] = max((ready.get(u, 0) for u in op.operands), default=0)
-
-    visit(value)
-
-
 def _spill_between_levels(grouping: Grouping) -> None:
     """Row-to-row edges that cross levels: what is dear to compute again, even from spills, is spilled too."""
     level, group_of, spilled = grouping.level_of, grouping.group_of, grouping.spilled
@@ -446,8 +405,10 @@ def _spill_between_levels(grouping: Grouping) -> None:
                 continue
             crosses = group_of[source] is group_of[op] and level[source] < level[op]
             if crosses and cost[v] >= _bound(v):
-                spilled.add(v)
-                cost[v] = 1.0
+                parts = small_parts(v, _bound(v), maker, cost, spilled, _recompute_cost) or [v]
+                spilled.update(parts)
+                cost.update(dict.fromkeys(parts, 1.0))
+                update_costs(v, maker, spilled, cost, {}, _recompute_cost)
         for v in op.results:
             maker[v] = op
             cost[v] = 1.0 if v in spilled else _recompute_cost(op, cost)

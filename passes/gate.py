@@ -1,18 +1,25 @@
 """Keep a pattern only if its stitched kernel is modelled to beat XLA's kernels for the same ops.
 
 x + 1 over 64 MB: 2 launches, 128 MB each way   ->   stays XLA's, "modelled 5.1 ms against XLA's 5.1 ms"
+
+Where patterns are measured afterwards, those that the model is not sure of stay too.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jstitch.ir.graph import Op
+from jstitch.passes.absorb_updates import absorb_updates
 from jstitch.passes.cost_model import CostEstimate, kernel_cost, xla_cost
 from jstitch.passes.keep_patterns import keep_patterns
 from jstitch.passes.plan import FusionPattern, FusionPlan
 
 MARGIN = 0.95  # ours must be modelled at most this share of XLA's time
+MARGINS: Mapping[str, float] = {"model": MARGIN, "measure": 1.5, "off": math.inf}
+"""The same for every value of CompileOptions.tune."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +31,12 @@ class Verdict:
 
     @property
     def pays(self) -> bool:
-        return self.ours.seconds < MARGIN * self.xla.seconds
+        return self.is_within(MARGIN)
 
-    @property
-    def pays_packed(self) -> bool:
-        """Whether it pays when its launch is shared."""
-        return self.ours.without_launches.seconds < MARGIN * self.xla.seconds
+    def is_within(self, margin: float, packed: bool = False) -> bool:
+        """Whether ours takes less than that share of XLA's time. packed: its launch is shared."""
+        ours = self.ours.without_launches if packed else self.ours
+        return ours.seconds < margin * self.xla.seconds
 
     def __str__(self) -> str:
         ours, xla = self.ours, self.xla
@@ -40,18 +47,24 @@ class Verdict:
 
 
 def judge(pattern: FusionPattern) -> Verdict:
-    return Verdict(kernel_cost(pattern), xla_cost(pattern))
+    """With the updates that the kernel takes over: XLA copies a value that others read too into its place."""
+    copied = [u.value.tensor.nbytes for u in pattern.updates if not u.alone]
+    ours = kernel_cost(pattern) + CostEstimate(nbytes=sum(copied))
+    return Verdict(ours, xla_cost(pattern) + CostEstimate(len(copied), 2 * sum(copied)))
 
 
-def gate(plan: FusionPlan, enabled: bool = True, packed: bool = False) -> FusionPlan:
-    """Drop patterns that do not pay, with the numbers as the reason. `packed`: others share the launch."""
-    if not enabled:
+def gate(plan: FusionPlan, margin: float = MARGIN, packed: bool = False) -> FusionPlan:
+    """Drop patterns that take more than that share of XLA's time, with the numbers as the reason.
+
+    packed: others share the launch.
+    """
+    if margin == math.inf:
         return plan
     kept: list[FusionPattern] = []
     dropped: dict[Op, tuple[str, str]] = {}
-    for pattern in plan.patterns:
-        verdict = judge(pattern)
-        if verdict.pays_packed if packed else verdict.pays:
+    for pattern, taking in zip(plan.patterns, absorb_updates(plan).patterns, strict=True):
+        verdict = judge(taking)
+        if verdict.is_within(margin, packed):
             kept.append(pattern)
         else:
             dropped |= dict.fromkeys(pattern.ops, ("gate", str(verdict)))

@@ -41,16 +41,18 @@ def lower_kernel(
     share: bool = True,
     updates: Sequence[Update] = (),
     template: Template | None = None,
+    shrink: bool = True,
 ) -> Kernel:
     """The kernel that computes `outputs` from `inputs` by `ops` (in program order).
 
     arena_bytes: most bytes that one program may keep in cache, None = the profile's where there is a choice.
     share: tiles that are never live at once may stand in the same bytes. updates: whose results are among
     the outputs, and whose operands and starts, if not made here, among the inputs. template: schedules.
+    shrink: values that find no room in the arena may be computed again instead.
     Raises CannotLowerError, with the reason, when a kernel cannot express the pattern, and TemplateError.
     """
     formed = form_pattern(ops, outputs, updates, template)
-    return _KernelLowering(name, formed, inputs, outputs, arena_bytes, share, updates).run()
+    return _KernelLowering(name, formed, inputs, outputs, arena_bytes, share, shrink, updates).run()
 
 
 @dataclass(eq=False)
@@ -61,6 +63,7 @@ class _KernelLowering:
     outputs: Sequence[Value]
     limit: int | None
     share: bool
+    shrink: bool
     updates: Sequence[Update]
     schedules: list[OpSchedule] = field(default_factory=list)
     written: dict[Value, list[InPlace]] = field(default_factory=dict)
@@ -154,6 +157,8 @@ class _KernelLowering:
                 if self.limit is not None:
                     raise CannotLowerError(_too_large(found))
                 view = replace(view, budget=found.nbytes)
+            elif not self.shrink:
+                raise CannotLowerError("kept values find no room in the arena, and shrinking is switched off")
             gone = found.dropped if isinstance(found, Tiles) and attempt < ATTEMPTS else free
             view = replace(view, refused=view.refused | {arena.values[n] for n in gone})
         raise AssertionError("every attempt refuses a value or is the last one")

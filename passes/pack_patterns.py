@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import networkx as nx
+
 from jstitch.ir.graph import Op
 from jstitch.passes.cost_model import kernel_cost
 from jstitch.passes.plan import FusionPattern, FusionPlan, is_free, make_patterns
@@ -18,8 +20,8 @@ from jstitch.passes.profile import current
 SMALL = 2e-4  # modelled seconds up to which a pattern is packed
 
 
-def pack_patterns(plan: FusionPlan) -> FusionPlan:
-    """The plan with small independent patterns packed."""
+def pack_patterns(plan: FusionPlan, *, remote: bool = True) -> FusionPlan:
+    """The plan with small independent patterns packed; without `remote`, only those that read one tensor."""
     depth = _depths(plan)
     by_depth: dict[int, list[FusionPattern]] = {}
     alone: list[FusionPattern] = []
@@ -29,12 +31,23 @@ def pack_patterns(plan: FusionPlan) -> FusionPlan:
             by_depth.setdefault(depth[first], []).append(pattern)
         else:
             alone.append(pattern)
-    packs = [pack for patterns in by_depth.values() for pack in _bounded(patterns)]
+    near = [near for patterns in by_depth.values() for near in ([patterns] if remote else _adjacent(patterns))]
+    packs = [pack for patterns in near for pack in _bounded(patterns)]
     alone += [pack[0] for pack in packs if len(pack) == 1]
     joined = [[op for p in pack for op in p.ops] for pack in packs if len(pack) > 1]
     return FusionPlan(
         plan.frame, (*alone, *make_patterns(plan.frame, joined, "pack_patterns")), plan.refusals
     )
+
+
+def _adjacent(patterns: Sequence[FusionPattern]) -> list[list[FusionPattern]]:
+    """Patterns that read a common tensor, directly or by way of others."""
+    shared: nx.Graph = nx.Graph()
+    for n, pattern in enumerate(patterns):
+        shared.add_node(n)
+        shared.add_edges_from((n, v) for v in pattern.inputs)
+    parts = nx.connected_components(shared)
+    return [[patterns[n] for n in sorted(m for m in part if isinstance(m, int))] for part in parts]
 
 
 def _bounded(patterns: Sequence[FusionPattern]) -> list[list[FusionPattern]]:

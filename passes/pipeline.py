@@ -17,14 +17,19 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.printer import print_graph
 from jstitch.ir.verify import check
 from jstitch.passes.canonicalize import canonicalize
+from jstitch.passes.chain_scatters import chain_scatters
 from jstitch.passes.clone_broadcasts import clone_broadcasts
+from jstitch.passes.clone_indices import clone_indices
 from jstitch.passes.cse import cse
 from jstitch.passes.dce import dce
 from jstitch.passes.fold_constants import fold_constants
+from jstitch.passes.merge_products import merge_products
 from jstitch.passes.rewrite import is_control
 from jstitch.passes.rewrite_argmax import rewrite_argmax
 from jstitch.passes.rewrite_one_hot_scatter import rewrite_one_hot_scatter
+from jstitch.passes.turn_products import turn_products
 from jstitch.passes.unroll_loops import unroll_loops
+from jstitch.passes.unroll_turns import unroll_turns
 from jstitch.passes.unroll_windows import unroll_windows
 
 
@@ -59,10 +64,15 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("unroll_windows", unroll_windows),
     Pass("rewrite_argmax", rewrite_argmax),
     Pass("rewrite_one_hot_scatter", rewrite_one_hot_scatter),
+    Pass("chain_scatters", chain_scatters),
+    Pass("unroll_turns", unroll_turns),
+    Pass("merge_products", merge_products),
+    Pass("turn_products", turn_products),
     Pass("canonicalize_again", canonicalize),
     Pass("cse", cse),
     Pass("dce", dce),
     Pass("clone_broadcasts", clone_broadcasts),
+    Pass("clone_indices", clone_indices),
 )
 
 

@@ -19,6 +19,7 @@ from jstitch.passes.cut_lc_layers import cut_lc_layers, roof
 from jstitch.passes.follow_schedules import Follower
 from jstitch.passes.fuse_elementwise import fuse_elementwise
 from jstitch.passes.fuse_subgraph import Frame, FusionOptions, Growth
+from jstitch.passes.keep_counters import LEFT
 from jstitch.passes.layer_work_span import layer_work_span, layers
 from jstitch.passes.plan import FusionPlan, NoFuse, is_free, make_patterns
 from jstitch.passes.propagate_schedule import op_class
@@ -47,6 +48,8 @@ def partition_reason(op: Op, fuse_batch_dot: bool = False) -> str | None:
     kind = op_class(op)
     if kind is OpClass.CONTRACTION and fuse_batch_dot and op.attrs.get("lhs_batching_dimensions"):
         return None
+    if LEFT in op.attrs:
+        return f"{op.name} {op.attrs[LEFT]}: left to XLA"
     if kind not in _KERNEL_CLASSES:
         return f"{op.name} is {kind.value}: left to XLA"
     if kind is OpClass.CONSTANT and not is_free(op):

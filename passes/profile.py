@@ -25,9 +25,12 @@ class Profile:
     one_pass: sums that wait for a mean or a maximum over rows are reduced together with it.
     variance_block: bytes of rows that stay in cache between their sum and their squares around it, or 0.
     combine_whole: elements up to which combining partial results is one row of one program. max_buffers:
-    inputs and outputs of one kernel. updates: kernels make dynamic_update_slices in place.
-    recompute: values are computed again in a second kernel rather than read. keep_cost: cycles
-    per element above which a value is kept for a later stage. machine: what the cost model reckons with.
+    inputs and outputs of one kernel. least_threads, most_threads: that share a row. updates: kernels make
+    dynamic_update_slices in place. recompute: values are computed again in a second kernel rather than read.
+    copies: kernels make the copies of what is returned twice or as it came in. counters: XLA counts the
+    turns of loops, so that it knows their number. products: matrix products stand as XLA's library will run
+    them. turns: of a loop that are written out in its body, at most. keep_cost: cycles per element above
+    which a value is kept for a later stage. machine: what the cost model reckons with.
     """
 
     arena_bytes: int = 1 << 19
@@ -42,8 +45,14 @@ class Profile:
     variance_block: int = 1 << 16
     combine_whole: int = 1 << 15
     max_buffers: int = 2000
+    least_threads: int = 1
+    most_threads: int = 1
     updates: bool = False
     recompute: bool = False
+    copies: bool = False
+    counters: bool = False
+    products: bool = False
+    turns: int = 1
     keep_cost: float = 4.0
     machine: Machine = field(default_factory=Machine)
 

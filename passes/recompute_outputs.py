@@ -20,6 +20,7 @@ from jstitch.passes.cost_model import work
 from jstitch.passes.keep_patterns import keep_patterns
 from jstitch.passes.plan import FusionPlan, is_free, make_patterns
 from jstitch.passes.profile import current
+from jstitch.passes.sort_ops import sort_ops
 
 CONE = 200  # ops that may be computed again for one value
 SMALL = 16  # a value this many times smaller costs nothing to keep
@@ -142,7 +143,7 @@ def _rebuild(plan: FusionPlan, chosen: Iterable[_Candidate], owner: Mapping[Op, 
     copier = _Copier(by_reader, owner)
     for op in plan.frame.ops:
         copier.visit(op)
-    frame = Graph(plan.frame.inputs, tuple(copier.ops), plan.frame.outputs)
+    frame = Graph(plan.frame.inputs, sort_ops(copier.ops), plan.frame.outputs)
     groups = [
         [*(copier.new.get(op, op) for op in p.ops), *copier.copies.get(n, ())]
         for n, p in enumerate(plan.patterns)

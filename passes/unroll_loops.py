@@ -42,7 +42,7 @@ def _rule(op: Op, producer: Producer) -> Replacement | None:
         return None
     carried, ops = op.operands, list[Op]()
     for _ in range(trips):
-        carried = _write_out(body, carried, ops)
+        carried = write_out(body, carried, ops)
     return Replacement(carried, tuple(ops))
 
 
@@ -60,7 +60,7 @@ def _is_kernel_op(op: Op) -> bool:
             return other is OpClass.CONSTANT
 
 
-def _write_out(body: Graph, carried: Sequence[Value], ops: list[Op]) -> tuple[Value, ...]:
+def write_out(body: Graph, carried: Sequence[Value], ops: list[Op]) -> tuple[Value, ...]:
     """Append one trip's ops; the values that the next trip starts from."""
     names = dict(zip(body.inputs, carried, strict=True))
     for op in body.ops:

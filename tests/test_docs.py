@@ -108,3 +108,7 @@ def test_the_example_pass_works_in_the_pipeline() -> None:
     after = run(graph, names["with_mine"], after=verify_after)
     argument = np.arange(4, dtype=np.float32)
     np.testing.assert_array_equal(interpret(after, [argument])[0], interpret(graph, [argument])[0])
+
+
+def test_schedules_page() -> None:
+    assert run_page("schedules.md")["template"].schedules[0].op == "reduce_0"

@@ -27,11 +27,13 @@ ROOMS = (
     "jstitch.runtime",
     "jstitch.codegen",
     "jstitch.passes",
+    "jstitch.calibration",
     "jstitch.frontend",
     "jstitch.api",
     "jstitch.analysis",
     "jstitch",  # the facade
     "jstitch.demo",
+    "jstitch.cli",
     "jstitch.__main__",
 )
 

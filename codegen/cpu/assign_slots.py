@@ -4,7 +4,8 @@
 
 Lanes that share code find their buffers at `first + lane * stride`: their operands are listed lane by lane
 (an argument that all lanes read in the same place once, one that some of them read once for each), their
-results and scratch likewise.
+results and scratch likewise. XLA gives an argument that is listed twice two buffers when a result takes the
+place of one, so it is the result's pointer that leads to what is overwritten.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Slots:
 
     def __post_init__(self) -> None:
         self.single: dict[Buffer, int] = {}
+        self.runs: dict[tuple[Buffer, ...], int] = {}
         self.result_slot: dict[Buffer, int] = {}
         pairs = self.kernel.aliases.items()
         self.aliases: Mapping[Buffer, Buffer] = {
@@ -72,9 +74,11 @@ class Slots:
                 return f"{name} = load_s64(bufs, {RESULTS} + {slot}{_times(len(members) > 1)}, 0)"
 
     def _operand_slots(self, members: Sequence[Buffer]) -> int:
-        first = len(self.operands)
-        self.operands += [b.number for b in members]
-        return first
+        known = self.runs.get(tuple(members))
+        if known is None:
+            known = self.runs[tuple(members)] = len(self.operands)
+            self.operands += [b.number for b in members]
+        return known
 
     def _one_operand(self, b: Buffer) -> int:
         if b not in self.single:

@@ -24,6 +24,9 @@ FLOATS = (types.float32, types.float64)
 def declare(name: str, arity: int, typing: Callable[..., tuple[Any, Any]], doc: str | None = None) -> Any:
     """A Numba intrinsic `name` of `arity` arguments; typing(*types) -> (signature, codegen)."""
 
+    def zero(typingctx: Any) -> Any:
+        return typing()
+
     def one(typingctx: Any, x: Any) -> Any:
         return typing(x)
 
@@ -36,7 +39,7 @@ def declare(name: str, arity: int, typing: Callable[..., tuple[Any, Any]], doc: 
     def four(typingctx: Any, x: Any, y: Any, z: Any, w: Any) -> Any:
         return typing(x, y, z, w)
 
-    function = (one, two, three, four)[arity - 1]
+    function = (zero, one, two, three, four)[arity]
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return intrinsic(prefer_literal=True)(function)

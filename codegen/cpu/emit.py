@@ -8,11 +8,14 @@ private, cache-resident memory. Lanes that differ only in their buffers share on
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jstitch.codegen.cpu.assign_slots import Slots
+from jstitch.codegen.cpu.bound_exponents import bound_exponents
+from jstitch.codegen.cpu.divide_once import divide_once
 from jstitch.codegen.cpu.prefetch import LINE, Ask, prefetches
+from jstitch.codegen.cpu.stream import Streamed, stream_results
 from jstitch.codegen.kernel_ir import (
     ROW,
     STEP,
@@ -31,6 +34,7 @@ from jstitch.codegen.kernel_ir import (
 )
 from jstitch.codegen.kernel_source import KernelSource, PhaseSource
 from jstitch.codegen.print_index import print_index
+from jstitch.ir.index import mul
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Emitted:
 
 def emit(kernel: Kernel) -> Emitted:
     """Source whose phase functions have the runtime's signature (see kernel_source)."""
+    kernel = stream_results(divide_once(bound_exponents(kernel)))
     slots = Slots(kernel)
     lines: list[str] = []
     for n, phase in enumerate(kernel.phases):
@@ -131,7 +136,7 @@ class _Lane:
         self.number = {b: n for n, b in enumerate(_buffers(lane))}
         for result, arg in aliases.items():
             if result in self.number and arg in self.number:
-                self.number[result] = self.number[arg]
+                self.number[arg] = self.number[result]
         self.scope = {**self.number, **_shared_scopes(self.number)}
 
     def lines(self) -> list[str]:
@@ -139,7 +144,8 @@ class _Lane:
         stages = [s for s in self.lane.stages if not s.once]
         asked = prefetches(self.lane)
         body = [self._asks(a) + self._stage(s) for a, s in zip(asked, stages, strict=True)]
-        return once + self._steps([line for lines in body for line in lines])
+        out = once + self._steps([line for lines in body for line in lines])
+        return [*out, "end_streams()"] if _streams(_instructions(self.lane.stages)) else out
 
     def _asks(self, asked: Sequence[Ask]) -> list[str]:
         """Loops that ask for the next step's rows, line by line."""
@@ -177,10 +183,36 @@ class _Lane:
         out = [self._instr(i) for i in nest.body if i.depth == depth]
         if depth < len(nest.loops):
             out += [f"{a.name} = {a.init}" for a in nest.accumulators if a.depth == depth]
-            inner = self._nest(nest, depth + 1)
-            head = self._head(nest.loops[depth])
-            out += [head, *_indent(inner)] if head else inner
+            out += self._loop(nest, depth, self._nest(nest, depth + 1))
         return out + [self._instr(i) for i in nest.after if i.depth == depth]
+
+    def _loop(self, nest: Nest, depth: int, inner: list[str]) -> list[str]:
+        loop, streams = nest.loops[depth], [s for s in _streams(nest.body) if s.loop == depth]
+        if streams and not streams[0].whole:
+            return self._blocks(loop, streams, inner)
+        head = self._head(loop)
+        flush = [self._flush(s, f"{s.tile.type.nbytes}") for s in streams]
+        return [head, *_indent(inner), *flush] if head else inner
+
+    def _blocks(self, loop: Loop, streams: Sequence[Streamed], inner: list[str]) -> list[str]:
+        """An innermost loop cut into blocks, whose results go to memory one by one."""
+        name, block = loop.var.name, streams[0].tile.type.size
+        blocks, first, last = f"{-(-loop.hi // block)}", "", f"{loop.hi}"
+        if self.lane.flat:
+            blocks, first, last = f"quotient(hi - lo + {block - 1}, {block})", "lo + ", "hi"
+        even = not self.lane.flat and loop.hi % block == 0
+        out = [
+            f"start = {first}w * {block}",
+            f"end = start + {block}" if even else f"end = clamp_index(start + {block}, 0, {last})",
+            f"for {name} in range(start, end):",
+            *_indent(inner),
+            *(self._flush(s, f"(end - start) * {s.tile.type.dtype.itemsize}") for s in streams),
+        ]
+        return [f"for w in range(0, {blocks}):", *_indent(out)]
+
+    def _flush(self, s: Streamed, nbytes: str) -> str:
+        offset = print_index(mul(s.target, s.tile.type.dtype.itemsize))
+        return f"stream(b{self.number[s.buffer]}, {offset}, b{self.number[s.tile]}, {nbytes})"
 
     def _head(self, loop: Loop) -> str | None:
         """The `for` line; None for the row loop of a one-row step, which is the step loop itself."""
@@ -199,6 +231,9 @@ class _Lane:
                 return (
                     f"{name} = load_{_suffix(b)}(b{self.number[b]}, {print_index(offset)}, {self._scope(b)})"
                 )
+            case Streamed(_, _, value, _, b, offset):
+                where = f"b{self.number[b]}, {print_index(offset)}"
+                return f"store_{_suffix(b)}({where}, {value}, {self._scope(b)})"
             case Store(b, offset, value, _):
                 where = f"b{self.number[b]}, {print_index(offset)}"
                 return f"store_{_suffix(b)}({where}, {value}, {self._scope(b)})"
@@ -225,7 +260,17 @@ def _shared_scopes(number: Mapping[Buffer, int]) -> dict[Buffer, int]:
 
 def _buffers(lane: Lane) -> list[Buffer]:
     """Buffers that a lane touches, in order of first use."""
-    return list(dict.fromkeys(i.buffer for i in _instructions(lane.stages) if not isinstance(i, Let)))
+    found: dict[Buffer, None] = {}
+    for i in _instructions(lane.stages):
+        if not isinstance(i, Let):
+            found[i.buffer] = None
+        if isinstance(i, Streamed):
+            found[i.tile] = None
+    return list(found)
+
+
+def _streams(instructions: Iterable[Instr]) -> list[Streamed]:
+    return [i for i in instructions if isinstance(i, Streamed)]
 
 
 def _instructions(stages: Sequence[Stage]) -> Iterator[Instr]:

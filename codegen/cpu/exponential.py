@@ -19,6 +19,7 @@ from jstitch.codegen.cpu.expression import Value, host_has, larger, polynomial, 
 LN2 = math.log(2.0)
 ROUND32 = 1.5 * 2.0**23  # adding it leaves the nearest integer in the low bits, without a float-to-int of NaN
 ROUND64 = 1.5 * 2.0**52
+LOWEST32 = -88.0296875  # -127 ln 2: from there on e^x counts as 2^-127, whose exponent is that of zero
 MIN32, MIN64 = 2.0**-126, 2.0**-1022
 SQRT_HALF32, SQRT_HALF64 = 0x3F3504F3, 0x3FE6A09E667F3BCD
 
@@ -79,6 +80,17 @@ def exp(x: Value) -> Value:
     above = Value(x.builder, x.builder.fcmp_unordered(">", x.raw, x.constant(top).raw))
     result = select(above, x + math.inf, result)  # NaN too
     return select(x < bottom, 0.0, result)
+
+
+def exp_nonpositive(x: Value) -> Value:
+    """exp of an x that is not above 0 (or NaN). A product brings in the power of two, 0 at the end."""
+    if x.is_double or host_has("avx512f"):
+        return exp(x)
+    x = larger(x.constant(LOWEST32), x)
+    shifted = x.fma(1.0 / LN2, x.constant(ROUND32 + 127))
+    n = shifted - (ROUND32 + 127)
+    r = n.fma(2.1219444005469058e-4, n.fma(-0.693359375, x))
+    return polynomial(r, (1.0, 1.0, *EXP_TAIL)) * (shifted.bits() << 23).as_float()
 
 
 def _scale(x: Value, n: Value) -> Value:

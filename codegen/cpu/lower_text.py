@@ -35,10 +35,9 @@ INT = types.int64
 TYPING = cpu_target.typing_context
 TARGET = cpu_target.target_context
 CONTEXT = TARGET.subtarget(error_model=create_error_model(flags().error_model, TARGET))
-_WORD = ir.IntType(64)
-LONG_LOOP = 40  # instructions
+_WORD, _HALF = ir.IntType(64), ir.IntType(32)
+MIDDLE_LOOP, LONG_LOOP = 26, 40  # instructions
 VECTOR, FEW_VECTORS = 8, 8
-INTERLEAVE = ir.IntType(32)(2)
 _Intrinsic = type(intrinsic(lambda typing: None))
 _OPERATORS: Mapping[type, Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -120,6 +119,7 @@ class _Function:
         self.builder = ir.IRBuilder(self.function.append_basic_block("body"))
         given = zip(arguments, self.function.args, strict=True)
         self.scopes = [_Scope(Counter(), {name: Operand(INT, raw) for name, raw in given})]
+        self.zero: Any = None
 
     def lower(self) -> None:
         first = self.builder.block
@@ -188,18 +188,20 @@ class _Function:
         """What LLVM cannot know about a long loop (of more than a few instructions, or with loops inside).
 
         Unrolling it does not pay, and can take ten times the rest of the compilation. Two vectors at a time
-        do when it is innermost; LLVM does that by itself to short ones only. (It would force a loop with
-        division, whose loads are gathers, into vectors.) A loop of a few vectors must not be unrolled before
-        it is made of vectors.
+        do when it is innermost; LLVM does that by itself to short ones only, and more of them than have room
+        in registers beside a polynomial's constants. (It would force a loop with division, whose loads are
+        gathers, into vectors.) A loop of a few vectors must not be unrolled before it is made of vectors.
         """
-        innermost, short = latch.parent is body, len(body.instructions) < LONG_LOOP
+        innermost, size = latch.parent is body, len(body.instructions)
         vectors = trips is not None and trips % VECTOR == 0 and trips <= FEW_VECTORS * VECTOR
-        if innermost and short and not vectors:
+        if innermost and size < MIDDLE_LOOP and not vectors:
             return
         module = self.function.module
         hints = [module.add_metadata(["llvm.loop.unroll.disable"])]
-        if innermost and not short and not any(i.opname in ("udiv", "urem") for i in body.instructions):
-            hints.append(module.add_metadata(["llvm.loop.interleave.count", INTERLEAVE]))
+        gathers = any(i.opname in ("udiv", "urem") for i in body.instructions)
+        if innermost and size >= MIDDLE_LOOP and not gathers:
+            count = ir.IntType(32)(1 if size < LONG_LOOP else 2)
+            hints.append(module.add_metadata(["llvm.loop.interleave.count", count]))
         loop = module.add_metadata([ir.IntType(64)(len(module.metadata))])
         loop.operands = (loop, *hints)  # LLVM's loop identifiers refer to themselves
         latch.set_metadata("llvm.loop", loop)
@@ -225,9 +227,42 @@ class _Function:
                 return self.operator(kind, self.value(left), self.value(right))
             case ast.UnaryOp(kind, operand):
                 return self.operator(kind, self.value(operand))
+            case ast.Call(
+                ast.Name("convert_s32" | "convert_u32" as name),
+                [ast.Call(ast.Name("int64"), [index], [])],
+                [],
+            ) if self.is_index(index):
+                short = types.int32 if name == "convert_s32" else types.uint32
+                return Operand(short, self.builder.add(self.narrow(index), self.hidden_zero()))
             case ast.Call(ast.Name(name), arguments, []):
                 return self.call(self.globals.get(name), arguments)
         raise Unsupported(ast.unparse(node))
+
+    def is_index(self, node: ast.expr) -> bool:
+        """Whether an expression is made of indices alone."""
+        found = (self.find(n.id) for n in ast.walk(node) if isinstance(n, ast.Name))
+        return all(x is None or unliteral(x.type) == INT for x in found)
+
+    def narrow(self, node: ast.expr) -> Any:
+        """The low 32 bits of an index, computed in 32 bits: a loop's vectors then have twice the lanes."""
+        match node:
+            case ast.BinOp(left, ast.Add(), right):
+                return self.builder.add(self.narrow(left), self.narrow(right))
+            case ast.BinOp(left, ast.Mult(), right):
+                return self.builder.mul(self.narrow(left), self.narrow(right))
+        return self.builder.trunc(self.index(node), _HALF)
+
+    def hidden_zero(self) -> Any:
+        """A zero that LLVM cannot see: the sign of the last argument, a number that is never negative.
+
+        LLVM compares a shortened loop variable in 64 bits, four lanes and a shuffle at a time, unless
+        something is added to it.
+        """
+        if self.zero is None:
+            with self.builder.goto_block(self.entry):
+                sign = self.builder.lshr(self.function.args[-1], _WORD(63))
+                self.zero = self.builder.trunc(sign, _HALF)
+        return self.zero
 
     def index(self, node: ast.expr) -> Any:
         found = self.value(node)
@@ -270,6 +305,12 @@ class _Function:
         function = _OPERATORS.get(type(kind))
         if function is None:
             raise Unsupported(f"the operator {type(kind).__name__}")
+        if isinstance(kind, ast.Div) and operands[0].type == operands[1].type in (
+            types.float32,
+            types.float64,
+        ):
+            # Numba's own form tests the divisor in a branch, even where nothing is raised
+            return Operand(operands[0].type, self.builder.fdiv(*(o.raw for o in operands)))
         key = function, *(o.type for o in operands)
         if key not in _operators:
             _operators[key] = _resolve(function, key[1:])

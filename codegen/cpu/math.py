@@ -11,7 +11,16 @@ from typing import Any
 
 from numba.core import types
 
-from jstitch.codegen.cpu import conversion, exponential, integer, memory, rounding, special, trigonometric
+from jstitch.codegen.cpu import (
+    conversion,
+    exponential,
+    flush,
+    integer,
+    memory,
+    rounding,
+    special,
+    trigonometric,
+)
 from jstitch.codegen.cpu.declare import anything, common, declare, emitter, floats, indices, integers
 from jstitch.codegen.cpu.expression import select as _select
 
@@ -61,6 +70,8 @@ round_half_even = floats("round_half_even", 1, rounding.round_half_even)
 round_half_away = floats("round_half_away", 1, rounding.round_half_away)
 sqrt = floats("sqrt", 1, rounding.sqrt)
 rsqrt = floats("rsqrt", 1, rounding.rsqrt)
+reciprocal = floats("reciprocal", 1, rounding.reciprocal)
+divisor_scale = floats("divisor_scale", 1, rounding.divisor_scale)
 is_finite = floats("is_finite", 1, rounding.is_finite, predicate=True)
 remainder_ = floats("remainder_", 2, rounding.remainder)
 next_after = floats("next_after", 2, rounding.next_after)
@@ -70,6 +81,7 @@ max_reassoc = floats("max_reassoc", 2, rounding.maximum_reassociated)
 min_reassoc = floats("min_reassoc", 2, rounding.minimum_reassociated)
 
 exp = floats("exp", 1, exponential.exp)
+exp_nonpositive = floats("exp_nonpositive", 1, exponential.exp_nonpositive)
 exp2 = floats("exp2", 1, exponential.exp2)
 expm1 = floats("expm1", 1, exponential.expm1)
 log = floats("log", 1, exponential.log)
@@ -100,6 +112,8 @@ digamma = floats("digamma", 1, special.digamma)
 
 # memory
 prefetch = memory.prefetch()
+stream = flush.stream()
+end_streams = flush.end_streams()
 load_bool = memory.load("bool")
 load_s8 = memory.load("s8")
 load_s16 = memory.load("s16")

@@ -9,16 +9,18 @@
 
 A lane that reads its rows in a light first stage, and then computes on what is in cache, shows the
 processor's own prefetcher bursts with long pauses, and it falls behind. The requests are spread over the
-stages. Where the pauses are short the requests would cost more than they bring; tensors that fit an L2 cache,
-and rows too short or so long that they would push out the current one, get none. A request past the end of a
-tensor is harmless.
+stages. Where the pauses are short the requests would cost more than they bring, except for single rows whose
+results are streamed, which leaves memory time for them. Tensors that fit an L2 cache, and rows too short or
+so long that they would push out the current one, get none. A request past the end of a tensor is harmless.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jstitch.codegen.cpu.stream import Streamed
 from jstitch.codegen.kernel_ir import ROW, STEP, Buffer, Lane, Let, Load, Space, Stage
 from jstitch.codegen.vocabulary import cycles
 from jstitch.ir.index import Index, Var
@@ -27,6 +29,7 @@ LINE = 64  # bytes
 LARGE = 1 << 20  # bytes; larger tensors do not stay in an L2 cache
 SHORT, LONG = 1 << 9, 1 << 14  # bytes of a step's rows
 PAUSE = 8.0  # cycles per element of the later stages, for each of the first
+STREAMED_PAUSE = 0.5  # the same, where results are streamed row by row
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ def prefetches(lane: Lane) -> list[list[Ask]]:
     if lane.flat or lane.rows == lane.step or not stages:
         return out
     first, *later = map(_cycles, stages)
-    if sum(later) < PAUSE * first:
+    if not sum(later) >= _least_pause(lane) * first:
         return out
     for b, nbytes in _streams(lane).items():
         lines = nbytes // LINE
@@ -55,11 +58,21 @@ def prefetches(lane: Lane) -> list[list[Ask]]:
     return out
 
 
+def _least_pause(lane: Lane) -> float:
+    """Where results are streamed, several rows at a time keep memory busy, and single ones leave it idle."""
+    nests = (nest for stage in lane.stages for nest in stage.nests)
+    if not any(isinstance(i, Streamed) for nest in nests for i in nest.body):
+        return PAUSE
+    return STREAMED_PAUSE if lane.step == 1 else math.inf
+
+
 def _cycles(stage: Stage) -> float:
     """Cycles per element of the innermost loops."""
     inner = ((i, len(nest.loops)) for nest in stage.nests for i in nest.body)
     return sum(
-        cycles(i.text.partition("(")[0]) for i, depth in inner if isinstance(i, Let) and i.depth == depth
+        cycles(i.text.partition("(")[0].removesuffix("_nonpositive"))
+        for i, depth in inner
+        if isinstance(i, Let) and i.depth == depth
     )
 
 

@@ -3,8 +3,8 @@
 HLO text -> Module       thunk list -> Thunks       both -> Launches       plain and stitched -> Analysis
 """
 
-from jstitch.analysis.analyze import analyze
+from jstitch.analysis.analyze import analyze, analyze_each
 from jstitch.analysis.compile import AnalysisError
 from jstitch.analysis.report import Analysis, Side
 
-__all__ = ["Analysis", "AnalysisError", "Side", "analyze"]
+__all__ = ["Analysis", "AnalysisError", "Side", "analyze", "analyze_each"]

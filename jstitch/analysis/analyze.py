@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +13,12 @@ from jax.stages import Lowered, Wrapped
 from jstitch import _jax
 from jstitch.analysis.compile import AnalysisError, compile_lowered, device_sharding, lower
 from jstitch.analysis.launches import Program, launches
+from jstitch.analysis.least import least
 from jstitch.analysis.report import Analysis, Side
 from jstitch.analysis.traffic import Traffic
 from jstitch.api import jit
 from jstitch.device_spec import DeviceSpec, find_spec
+from jstitch.frontend.swap import SwappingJit
 from jstitch.options import CompileOptions
 from jstitch.runtime.report import Record, last_report, record_count
 
@@ -38,10 +40,33 @@ def analyze(
     Needs JAX's CUDA plugin (`pip install 'jstitch[analyze]'`), no GPU, no driver, no CUDA toolkit.
     Raises AnalysisError when the plugin is missing or XLA cannot compile f, OptionError for unknown targets.
     """
+    return analyze_each(f, (options or CompileOptions(),), *args, target=target, **kwargs)[0]
+
+
+def analyze_each(
+    f: Callable[..., Any],
+    options: Sequence[CompileOptions],
+    *args: Any,
+    target: str | DeviceSpec = "h200",
+    **kwargs: Any,
+) -> tuple[Analysis, ...]:
+    """`analyze` with each of several options; XLA's own program is compiled once."""
     spec = find_spec(target)
     program = _Jitted.of(f, device_sharding(spec))
-    chosen = replace(CompileOptions() if options is None else options, target=spec)
     plain = _side(program.lower(jax.jit, args, kwargs), spec, {})
+    return tuple(_compare(program, plain, spec, one, args, kwargs) for one in options)
+
+
+def _compare(
+    program: _Jitted,
+    plain: Side,
+    spec: DeviceSpec,
+    options: CompileOptions,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> Analysis:
+    """The stitched side, next to the plain one."""
+    chosen = replace(options, target=spec)
     since = record_count()
     lowered = program.lower(lambda g, **settings: jit(g, options=chosen, **settings), args, kwargs)
     records = last_report(since)
@@ -73,7 +98,7 @@ class _Jitted:
     @staticmethod
     def of(f: Callable[..., Any], sharding: NamedSharding) -> _Jitted:
         if isinstance(f, Wrapped):
-            jitted: Any = f
+            jitted: Any = f.stitched if isinstance(f, SwappingJit) else f
             return _Jitted(jitted.__wrapped__, _jax.jit_settings(jitted), sharding)
         return _Jitted(f, {}, sharding)
 
@@ -113,5 +138,6 @@ def _side(lowered: Lowered, spec: DeviceSpec, known: Mapping[str, Traffic]) -> S
 
 
 def _count(program: Program, known: Mapping[str, Traffic], *, library_gemms: bool = False) -> Side:
-    kernels, loops = launches(replace(program, known=known))
-    return Side(kernels, loops, library_gemms)
+    program = replace(program, known=known)
+    kernels, loops = launches(program)
+    return Side(kernels, loops, library_gemms, least(program))

@@ -81,6 +81,12 @@ class Instruction:
         return int(found[1]) if found else None
 
     @cached_property
+    def index(self) -> int | None:
+        """The leaf that a get-tuple-element takes."""
+        found = re.search(r"\bindex=(\d+)", self.rest)
+        return int(found[1]) if found else None
+
+    @cached_property
     def target(self) -> str:
         """A custom call's target, else ""."""
         found = re.search(r'custom_call_target="([^"]*)"', self.rest)

@@ -78,7 +78,7 @@ def _walk(program: Program, computation: str, times: int, unknown: list[str]) ->
         elif instruction.opcode in ("call", "async-start"):
             for called in (*instruction.called, *filter(None, (instruction.attribute("to_apply"),))):
                 yield from _walk(program, called, times, unknown)
-        yield from _own(program, scope, instruction, times)
+        yield from own(program, scope, instruction, times)
 
 
 def _loop(program: Program, loop: Instruction, times: int, unknown: list[str]) -> Iterator[Launch]:
@@ -90,7 +90,7 @@ def _loop(program: Program, loop: Instruction, times: int, unknown: list[str]) -
     yield from _walk(program, loop.attribute("body"), times * (1 if trips is None else trips), unknown)
 
 
-def _own(program: Program, scope: Computation, instruction: Instruction, times: int) -> Iterator[Launch]:
+def own(program: Program, scope: Computation, instruction: Instruction, times: int) -> Iterator[Launch]:
     """What one instruction launches itself. Its bytes count for the last of its launches."""
     thunks = [t for t in program.thunks.get(instruction.name, ()) if t.kind not in _FREE]
     for number, thunk in enumerate(thunks, 1):

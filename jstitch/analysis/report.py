@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,8 @@ class Side:
     """One compiled program. Loop bodies count as often as they run.
 
     kernels: every launch, in program order. unknown_loops: loops that turn an unknown number of times,
-    counted as one. library_gemms: whether matrix products were left to cuBLAS.
+    counted as one. library_gemms: whether matrix products were left to cuBLAS. least: what would be moved if
+    the memory-intensive launches of each computation were one (analysis/least.py).
     `bytes_*` and `modelled_seconds` are of the memory-intensive launches: without a device XLA cannot choose
     the matrix products' kernels, so their time is not known, and both sides have the same products.
     """
@@ -29,6 +30,7 @@ class Side:
     kernels: tuple[Launch, ...]
     unknown_loops: tuple[str, ...] = ()
     library_gemms: bool = False
+    least: Traffic = field(default_factory=Traffic)
 
     @property
     def launches(self) -> int:

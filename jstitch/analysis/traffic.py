@@ -47,17 +47,31 @@ class Traffic:
 
 def traffic(module: Module, scope: Computation, instruction: Instruction) -> Traffic:
     """What `instruction` of computation `scope` moves, as a kernel of its own."""
-    sources = [_arrays_of(scope, operand) for operand in instruction.operands]
-    if instruction.opcode == "fusion" and instruction.called:
-        body = module.computations[instruction.called[0]]
-    else:
-        body = _alone(instruction, sources)
-    kernel = _Body(module, body)
+    read = reads(module, scope, instruction)
+    return Traffic(round(sum(read.values())), sum(writes(module, scope, instruction)))
+
+
+def reads(module: Module, scope: Computation, instruction: Instruction) -> dict[Operand, float]:
+    """The bytes that `instruction` reads of each operand."""
+    kernel = _body(module, scope, instruction)
     read: dict[Operand, float] = {}
-    for operand, parameter, arrays in zip(instruction.operands, body.parameters, sources, strict=True):
+    for operand, parameter in zip(instruction.operands, kernel.computation.parameters, strict=True):
         share = kernel.needed[parameter.name] / max(1, parameter.elements)
-        read[operand] = max(read.get(operand, 0.0), share * sum(a.nbytes for a in arrays))
-    return Traffic(round(sum(read.values())), kernel.written)
+        size = sum(array.nbytes for array in _arrays_of(scope, operand))
+        read[operand] = max(read.get(operand, 0.0), share * size)
+    return read
+
+
+def writes(module: Module, scope: Computation, instruction: Instruction) -> tuple[int, ...]:
+    """The bytes that `instruction` writes of each array of its result."""
+    return _body(module, scope, instruction).written
+
+
+def _body(module: Module, scope: Computation, instruction: Instruction) -> _Body:
+    if instruction.opcode == "fusion" and instruction.called:
+        return _Body(module, module.computations[instruction.called[0]])
+    sources = [_arrays_of(scope, operand) for operand in instruction.operands]
+    return _Body(module, _alone(instruction, sources))
 
 
 def _arrays_of(scope: Computation, operand: Operand) -> tuple[Array, ...]:
@@ -110,8 +124,12 @@ class _Body:
         return tuple(map(self.source, root.operands)) if root.opcode == "tuple" else (root,)
 
     @property
-    def written(self) -> int:
-        return sum((self.update(i) if self.in_place(i) else i).nbytes for i in self.leaves)
+    def written(self) -> tuple[int, ...]:
+        """Bytes of each array of the result."""
+        return tuple(n for leaf in self.leaves for n in self.sizes(leaf))
+
+    def sizes(self, leaf: Instruction) -> tuple[int, ...]:
+        return tuple(a.nbytes for a in (self.update(leaf) if self.in_place(leaf) else leaf).arrays)
 
     def in_place(self, leaf: Instruction) -> bool:
         """Whether a result is an operand of the kernel with a part of it replaced."""

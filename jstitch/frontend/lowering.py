@@ -119,7 +119,18 @@ class _Call:
     def _pipeline(self, old: list[Any], args: list[Any], results: list[Any]) -> list[Any] | None:
         module = self.ctx.module_context.module
         donated = donation_map(args)
-        new = rewrite(old, args, results, module, self.options, self.name, self.backend, donated=donated)
+        arguments = program_arguments(args, results)
+        new = rewrite(
+            old,
+            args,
+            results,
+            module,
+            self.options,
+            self.name,
+            self.backend,
+            donated=donated,
+            arguments=arguments,
+        )
         return None if new is None else list(new)
 
 
@@ -136,6 +147,21 @@ def donation_map(args: Sequence[Any]) -> Mapping[int, int | None]:
         elif "jax.buffer_donor" in attributes:
             found[position] = None
     return found
+
+
+def program_arguments(args: Sequence[Any], results: Sequence[Any]) -> frozenset[int] | None:
+    """Which stitched inputs are arguments of the module's entry function; None when that does more.
+
+    Told by its result types, since it returns nothing yet.
+    """
+    function = ir.InsertionPoint.current.block.owner.operation
+    if function.name != "func.func" or "sym_visibility" not in function.attributes:
+        return None
+    kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    public = ir.StringAttr(function.attributes["sym_visibility"]).value == "public"
+    if not public or list(kind.results) != [value.type for value in results]:
+        return None
+    return frozenset(n for n, value in enumerate(args) if isinstance(value, ir.BlockArgument))
 
 
 def _argument_attributes(value: Any) -> Mapping[str, Any]:

@@ -6,12 +6,14 @@ module = parse_module(text_or_bytes)
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
+from typing import Any
 
 from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, func, stablehlo
 
-__all__ = ["chlo", "func", "ir", "make_context", "module_bytes", "parse_module", "stablehlo"]
+__all__ = ["chlo", "func", "ir", "make_context", "module_bytes", "parse_module", "print_ops", "stablehlo"]
 
 _PORTABLE = b"ML\xefR"
 
@@ -51,6 +53,17 @@ def _parse(source: str | bytes, context: ir.Context) -> ir.Module:
 def _describe(source: str | bytes) -> str:
     kind = "characters of text" if isinstance(source, str) else "bytes"
     return f"{len(source)} {kind} starting {source[:40]!r}"
+
+
+def print_ops(ops: Sequence[Any]) -> str:
+    """The text of some operations of one block, numbered once: `str` numbers the whole function for each."""
+    if not ops:
+        return ""
+    state, text = ir.AsmState(ops[0].operation.parent), io.StringIO()
+    for op in ops:
+        op.operation.print(state, file=text)
+        text.write("\n")
+    return text.getvalue().rstrip("\n")
 
 
 def module_bytes(module: ir.Module) -> bytes:

@@ -54,6 +54,22 @@ def _prune(closed: _jax.ClosedJaxpr) -> _Pruned | None:
     before: { lambda ; a b. let c = sin b in (a, c, c) }
     after:  { lambda ; b. let c = sin b in (c,) }  with sources  in 0, out 0, out 0
     """
+    used, sources = _sources(closed)
+    if all(used):
+        return None
+    pruned, used_inputs = _jax.dce(closed, used)
+    return _Pruned(pruned, tuple(used_inputs), tuple(sources))
+
+
+@_jax.weak_cache(maxsize=2048)
+def _owned(closed: _jax.ClosedJaxpr) -> _jax.ClosedJaxpr:
+    """The same call with a copy of every output that `_prune` would forward."""
+    used, _ = _sources(closed)
+    return closed if all(used) else _jax.copy_outputs(closed, [not own for own in used])
+
+
+def _sources(closed: _jax.ClosedJaxpr) -> tuple[list[bool], list[tuple[str, int]]]:
+    """Which outputs are neither inputs nor repeated, and the `sources` of all of them."""
     inputs = {var: i for i, var in enumerate(closed.jaxpr.invars)}
     outputs: dict[Any, int] = {}
     used: list[bool] = []
@@ -65,19 +81,26 @@ def _prune(closed: _jax.ClosedJaxpr) -> _Pruned | None:
             sources.append(("in", inputs[key]))
         else:
             sources.append(("out", outputs.setdefault(key, len(outputs))))
-    if all(used):
-        return None
-    pruned, used_inputs = _jax.dce(closed, used)
-    return _Pruned(pruned, tuple(used_inputs), tuple(sources))
+    return used, sources
 
 
-def bind(closed: _jax.ClosedJaxpr, args: Sequence[Any], options: CompileOptions, name: str) -> list[Any]:
+def bind(
+    closed: _jax.ClosedJaxpr,
+    args: Sequence[Any],
+    options: CompileOptions,
+    name: str,
+    *,
+    whole: bool = False,
+) -> list[Any]:
     """Call `closed` as one stitched call; constants (tracers too) become arguments of the call.
 
-    args and the result are flat, one per input and output of `closed`.
+    args and the result are flat, one per input and output of `closed`. whole: the call is the caller's whole
+    program, where each output has memory of its own; those that are inputs or repeated are not forwarded.
     """
     closed, consts = _jax.separate_consts(closed)
     args = [*consts, *args]
+    if whole:
+        closed = _owned(closed)
     pruned = _prune(closed)
     if pruned is None:
         return list(stitched_p.bind(*args, jaxpr=closed, options=options, name=name))

@@ -5,7 +5,7 @@ StableHLO -> Graph -> graph passes -> FusionPlan per frame -> Kernel per pattern
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from jstitch.codegen.backend import Backend, CannotBuildError
@@ -13,15 +13,19 @@ from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.dump import Dump, open_dump
 from jstitch.frontend.exporter import export_graph
 from jstitch.frontend.importer import import_ops
+from jstitch.frontend.measured_gate import ELSEWHERE, MeasuredGate, measured_gate
+from jstitch.frontend.mlir import print_ops
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import KERNEL
 from jstitch.options import CompileOptions
 from jstitch.passes.absorb_updates import absorb_updates, contracted
 from jstitch.passes.alias_donated import alias_donated, carried_by_loops
 from jstitch.passes.build_nest import CannotLowerError
+from jstitch.passes.choose_template import best_kernel
 from jstitch.passes.contract_patterns import contract_patterns, map_frames
 from jstitch.passes.copy_carried import copy_carried
-from jstitch.passes.lower_kernel import lower_kernel
+from jstitch.passes.copy_returned import Returned, copy_returned
+from jstitch.passes.keep_counters import keep_counters
 from jstitch.passes.pipeline import PIPELINE, run
 from jstitch.passes.plan import FusionPattern
 from jstitch.passes.plan_frame import plan_frame
@@ -40,27 +44,58 @@ def rewrite(
     backend: Backend,
     *,
     donated: Mapping[int, int | None],
+    arguments: Collection[int] | None = None,
 ) -> list[Any] | None:
-    """New results, with their operations at the end of the block; None leaves the block as it is."""
+    """New results, with their operations at the end of the block; None leaves the block as it is.
+
+    donated: inputs whose memory may be written -> the output that takes it. arguments: where the call is the
+    whole program, those of its inputs that are the program's arguments.
+    """
     imported = import_ops(ops, args, results, module)
     dump = open_dump(options, name)
-    dump.text("input.mlir", lambda: "\n".join(map(str, ops)))
+    dump.text("input.mlir", lambda: print_ops(ops))
     graph = run(imported.graph, PIPELINE, dump.after_pass)
+    graph = copy_returned(graph, None if arguments is None else Returned(arguments, donated))
     given = {
         graph.inputs[k]: graph.outputs[out]
         for k, out in donated.items()
         if out is not None and out < len(graph.outputs)
     }
-    stitched = stitch_graph(graph, options, name, dump, backend, given)
+    stitched = tuned_graph(graph, options, name, dump, backend, given)
     kernels = sum(op.name == KERNEL for op in stitched.walk())
     if not kernels:
-        note(reason="no pattern is expected to pay")
+        measured = options.tune == "measure"
+        note(reason="no kernel was faster than XLA's" if measured else "no pattern is expected to pay")
         return None
-    arguments = {v: value for v, value in imported.values.items()}
-    new = export_graph(stitched, arguments, emit_kernel)
+    new = export_graph(stitched, dict(imported.values), emit_kernel)
     note(kernels=kernels)
     dump.text("output.mlir", lambda: str(module))
     return new
+
+
+def tuned_graph(
+    graph: Graph,
+    options: CompileOptions,
+    name: str,
+    dump: Dump,
+    backend: Backend,
+    donated: Mapping[Value, Value],
+) -> Graph:
+    """`stitch_graph`; where times are measured, the fastest of what was kept, what was planned, and XLA's."""
+    if options.tune != "measure":
+        return stitch_graph(graph, options, name, dump, backend, donated)
+    modelled = options.replace(tune="model")
+    with measured_gate(graph, donated, options, backend) as gate:
+        if gate is None:
+            note(tuning=(ELSEWHERE,))
+            return stitch_graph(graph, modelled, name, dump, backend, donated)
+        kept = stitch_graph(graph, options, name, dump, backend, donated, gate)
+        silent = Dump(None, (), options.verify)
+        planned = stitch_graph(graph, modelled, f"{name}_planned", silent, backend, donated)
+        chosen = gate.choose({"measured": kept, "modelled": planned})
+        note(tuning=tuple(gate.decisions))
+        dump.text("tuning.txt", lambda: "\n".join(map(str, gate.decisions)))
+        return chosen
 
 
 def stitch_graph(
@@ -70,19 +105,20 @@ def stitch_graph(
     dump: Dump,
     backend: Backend,
     donated: Mapping[Value, Value],
+    gate: MeasuredGate | None = None,
 ) -> Graph:
     """Plan every frame and put a `jstitch.kernel` op in the place of every pattern.
 
-    donated: graph inputs whose memory may be written -> the output that takes it.
+    donated: graph inputs whose memory may be written -> the output that takes it. gate: which kernels stay.
     """
-    builder = _Builder(name, options, dump, backend, {**carried_by_loops(graph), **donated})
+    builder = _Builder(name, options, dump, backend, {**carried_by_loops(graph), **donated}, gate)
 
     def change(frame: Graph) -> Graph:
         plan = plan_frame(copy_carried(frame), options)
         dump.plan(plan)
         return contract_patterns(absorb_updates(plan), builder.build)
 
-    return map_frames(graph, change)
+    return map_frames(keep_counters(graph), change)
 
 
 class _Builder:
@@ -95,9 +131,10 @@ class _Builder:
         dump: Dump,
         backend: Backend,
         donated: Mapping[Value, Value],
+        gate: MeasuredGate | None,
     ) -> None:
         self.name, self.options, self.dump = name, options, dump
-        self.backend, self.donated = backend, donated
+        self.backend, self.donated, self.gate = backend, donated, gate
         self.count = 0
         self.traffic: dict[str, tuple[int, int]] = {}
 
@@ -106,8 +143,13 @@ class _Builder:
         name = f"{self.name}_{self.count}"
         try:
             inputs, _, outputs = contracted(pattern)
-            limit = self.options.arena_bytes
-            kernel = lower_kernel(name, pattern.ops, inputs, outputs, limit, updates=pattern.updates)
+            kernel = best_kernel(
+                *(name, pattern.ops, inputs, outputs, self.options.arena_bytes),
+                updates=pattern.updates,
+                templates=self.options.templates,
+                share="sharing" not in self.options.without,
+                shrink="shrinking" not in self.options.without,
+            )
             kernel = alias_donated(kernel, pattern, self.donated)
             self.dump.check(kernel)
             built = self.backend.build(kernel, self.options.cache_dir)
@@ -116,10 +158,9 @@ class _Builder:
             note(details_refused=str(error))
             return None
         self.count += 1
+        attrs = {"name": name, "kernel": kernel, "calls": built.calls, "text": built.text.replace(name, "")}
+        if self.gate is not None and not self.gate.keeps(pattern, attrs):
+            return None
         self.traffic |= built.traffic
         note(bytes=dict(self.traffic))
-        return {
-            "name": name,
-            "kernel": kernel,
-            "calls": built.calls,
-        }
+        return attrs

@@ -35,11 +35,11 @@ def stitch(f: Callable[P, R], options: CompileOptions | None = None) -> Callable
 
 
 def stitch_static(
-    f: Callable[P, R], options: CompileOptions | None, static: Mapping[str, Any]
+    f: Callable[P, R], options: CompileOptions | None, static: Mapping[str, Any], *, whole: bool = False
 ) -> Callable[P, R]:
     """`stitch` with `static_argnums` and `static_argnames`, which mean what they mean to `jax.jit`.
 
-    The result's `unstitched` is f again, sharing its traces.
+    whole: the result is all that its caller jits. The result's `unstitched` is f again, sharing its traces.
     """
     # Never called: it owns the trace cache, so that equal calls bind the same jaxpr object.
     traced: Any = jax.jit(f, **static)
@@ -54,7 +54,7 @@ def stitch_static(
             with recording(name):
                 note(reason="mutable references or user-defined types")
             return f(*args, **kwargs)
-        return cast(R, jax.tree.unflatten(tree, bind(closed, flat, chosen, name)))
+        return cast(R, jax.tree.unflatten(tree, bind(closed, flat, chosen, name, whole=whole)))
 
     # Not __dict__: of a callable object that would be its state.
     wrapped: Any = functools.wraps(f, updated=())(stitched)

@@ -8,16 +8,19 @@ platform cuda, target="h200"              that GPU, whether or not one is here
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import jax
 
+from jstitch.calibration import store
 from jstitch.codegen.backend import Backend
 from jstitch.codegen.cpu.backend import CpuBackend
 from jstitch.codegen.cuda.backend import CudaBackend
 from jstitch.device_spec import DeviceSpec, find_spec, spec_of_device
 from jstitch.options import CompileOptions
 from jstitch.passes import profile
+from jstitch.passes.bandwidth_curve import BandwidthCurve
 from jstitch.passes.machine import Machine
 from jstitch.passes.profile import Profile
 
@@ -25,6 +28,7 @@ PLATFORMS = ("cpu", "cuda")
 COPY = 0.85  # of the bandwidth on paper that a copy reaches
 ISSUE = 0.3  # of the arithmetic on paper that scalar code reaches
 SECTOR_BYTES = 32
+WARP = 32
 ROWS_PER_PARTIAL = 16  # at least, so that partial results are a small share of the traffic
 
 
@@ -41,13 +45,29 @@ def find_target(platform: str, options: CompileOptions) -> Target | str:
     if platform == "cpu":
         if options.target not in (None, "cpu"):
             return f"the target option says {options.target}, this is cpu"
-        return Target(CpuBackend(), profile.CPU)
+        return Target(CpuBackend(), cpu_profile(options))
     if options.target == "cpu":
         return "the target option says cpu, this is cuda"
     spec = find_spec(options.target) if options.target else _spec_of_this_machine()
     if spec is None:
         return "lowered for cuda where no GPU is: the target option must name one, such as target='h200'"
-    return Target(CudaBackend(spec), cuda_profile(spec))
+    return Target(CudaBackend(spec), _restricted(cuda_profile(spec), options.schemes))
+
+
+def cpu_profile(options: CompileOptions) -> Profile:
+    """The shipped profile, with this machine's own numbers where they were measured."""
+    machine = store.load(store.place(options.cache_dir)) if options.calibrated else None
+    return profile.CPU if machine is None else replace(profile.CPU, machine=machine)
+
+
+def _restricted(profile: Profile, schemes: Sequence[str]) -> Profile:
+    """With rows shared within warps only, or by more than a warp only, where a scheme is switched off."""
+    match "warp" in schemes, "block" in schemes:
+        case True, False:
+            return replace(profile, most_threads=WARP)
+        case False, True:
+            return replace(profile, least_threads=2 * WARP)
+    return profile
 
 
 def _spec_of_this_machine() -> DeviceSpec | None:
@@ -75,14 +95,20 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         variance_block=0,
         combine_whole=1 << 62,
         max_buffers=2000,
+        most_threads=1024,
         updates=True,
         recompute=True,
+        copies=True,
+        counters=True,
+        products=True,
+        turns=5,
         keep_cost=20.0,
         machine=Machine(
             launch=spec.launch_seconds,
             call=0.0,
             lane_cycle=1 / (spec.sms * spec.fpus_per_sm * spec.clock * ISSUE),
-            bandwidths=((math.inf, spec.bandwidth * COPY),),
+            bandwidths=BandwidthCurve.level(spec.bandwidth * COPY),
+            lone_bandwidths=BandwidthCurve.level(spec.bandwidth * COPY / spec.sms),
             serial_work=math.inf,
             xla_serial_work=math.inf,
             cores=1.0,
@@ -92,5 +118,7 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
             window_cycles=1.0,
             reads_fuse=True,
             sector_bytes=SECTOR_BYTES,
+            overlap=0.3,
+            device=spec,
         ),
     )

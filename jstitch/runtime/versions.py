@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +15,25 @@ COMPILER_FILE = Path(__file__).with_name("numba_compiler.py")
 def toolchain() -> str:
     """jstitch, Numba and llvmlite with their versions: part of the key of compiled code."""
     return " ".join(f"{name}={_version(name)}" for name in ("jstitch", "numba", "llvmlite"))
+
+
+@cache
+def measured_with() -> str:
+    """All that measured times depend on besides the device: the code generators, JAX, XLA, Numba."""
+    packages = ("jax", "jaxlib", "numba", "llvmlite")  # XLA is part of jaxlib
+    names = " ".join(f"{name}={_version(name)}" for name in packages)
+    return f"generators={generators()} {names}"
+
+
+@cache
+def generators() -> str:
+    """A hash of the sources that turn a kernel's text into running code; the text is in keys itself."""
+    here = Path(__file__).parent
+    files = [*(here.parent / "codegen").rglob("*.py"), *here.glob("native_*.py"), COMPILER_FILE]
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _version(package: str) -> str:

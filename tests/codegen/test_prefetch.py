@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jstitch
+from jstitch.codegen.cpu import stream
 from jstitch.codegen.cpu.emit import emit
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.importer import import_module
@@ -28,7 +29,11 @@ def softmax(x: Array) -> Array:
 
 
 def kernel_of(f: Callable[[Array], Array], *shape: int) -> Kernel:
-    lowered = jax.jit(f).lower(jnp.zeros(shape, jnp.float32))
+    return kernel_from(f, jax.ShapeDtypeStruct(shape, jnp.float32))
+
+
+def kernel_from(f: Callable[..., Array], *args: jax.ShapeDtypeStruct) -> Kernel:
+    lowered = jax.jit(f).lower(*args)
     graph = run(import_module(parse_module(lowered.as_text())))
     (pattern,) = plan_frame(graph, CompileOptions(tune="off")).patterns
     return lower_kernel("k", pattern.ops, pattern.inputs, pattern.outputs)
@@ -55,3 +60,26 @@ def test_short_pauses_need_none() -> None:
 def test_the_last_row_asks_for_memory_past_the_end_and_nothing_happens() -> None:
     x = np.random.default_rng(0).standard_normal((1024, 768), np.float32)
     np.testing.assert_allclose(jstitch.jit(softmax)(x), jax.jit(softmax)(x), rtol=1e-5, atol=1e-9)
+
+
+def rms_norm(x: Array) -> Array:
+    return x * jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + 1e-5)
+
+
+@pytest.mark.parametrize("cache", [0, 1 << 40])
+def test_shorter_pauses_count_where_results_are_streamed(monkeypatch: pytest.MonkeyPatch, cache: int) -> None:
+    monkeypatch.setattr(stream, "last_level_cache", lambda: cache)
+    text = emit(kernel_of(rms_norm, 1024, 768)).source.text
+    assert ("prefetch(" in text) == ("stream(" in text) == (cache == 0)
+
+
+def test_several_rows_at_a_time_have_none_where_results_are_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = jax.ShapeDtypeStruct((1024, 768), jnp.float32)
+
+    def f(x: Array) -> tuple[Array, Array]:
+        y = jax.nn.softmax(x, axis=-1)
+        return y, y.sum(0)
+
+    assert "prefetch(" in emit(kernel_from(f, x)).source.text
+    monkeypatch.setattr(stream, "last_level_cache", lambda: 0)
+    assert "prefetch(" not in emit(kernel_from(f, x)).source.text

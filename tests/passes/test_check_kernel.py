@@ -276,7 +276,12 @@ def test_results_in_place_of_arguments() -> None:
     assert check_kernel(replace(kernel, aliases={0: 0})) == ()
     backwards = kernel_of(lambda x: jnp.tanh(x[::-1]), (64,))
     assert complaint(replace(backwards, aliases={0: 0}), "what is loaded is not what is stored")
-    assert complaint(replace(softmax(), aliases={0: 0}), "nests touch them")
+    assert complaint(replace(softmax(), aliases={0: 0}), "another nest of phase 0 loads them")
+    scaled = kernel_of(lambda x: x * jnp.sum(x), (64, 64))
+    assert len(scaled.phases) > 1
+    assert check_kernel(replace(scaled, aliases={0: 0})) == ()
+    late = replace(scaled, phases=(*scaled.phases, scaled.phases[0]), aliases={0: 0})
+    assert complaint(late, f"another nest of phase {len(scaled.phases)} loads them")
 
 
 def test_every_defect_above_starts_from_a_kernel_of_its_kind() -> None:

@@ -103,6 +103,27 @@ def test_a_scan_stacks_in_place(step: int) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
 
 
+def test_sums_over_rows_are_stacked_in_place() -> None:
+    """A softmax over rows becomes one joint reduction; what is stacked is made by it, and by nothing else."""
+
+    def cell(carry: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        shares = jax.nn.softmax(carry * x, axis=0)
+        return carry * 0.5 + 1.0, shares
+
+    graph = graph_of(lambda c, xs: jax.lax.scan(cell, c, xs), (50, 64), (32, 50, 64))
+    (body,) = [frame for frame in frames(run(graph)) if len(frame.outputs) > 3]
+    args = [np.zeros((), np.int32) if v.tensor.dtype.is_integer else normal(v.shape) for v in body.inputs]
+    found, kernels, updates = run_contracted(body, args)
+    assert kernels
+    assert updates == 1
+    for a, b in zip(found, interpret(body, args), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def normal(shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
 def test_residuals_are_computed_again() -> None:
     """Two kernels around a matrix product: the second reads x instead of what the first made of it."""
 
@@ -117,6 +138,25 @@ def test_residuals_are_computed_again() -> None:
     assert check_plan(plan) == ()
     outputs = [len(p.outputs) for p in plan.patterns]
     assert outputs == [1, 1]
+
+
+def test_what_is_computed_again_early_in_the_program_has_its_constants_before_it() -> None:
+    """The second kernel begins with an op that stands before everything that it computes again."""
+
+    def f(x: jax.Array, w: jax.Array, u: jax.Array) -> tuple[jax.Array, ...]:
+        early = jnp.sin(u)
+        a = jnp.sin(x) * 2.0
+        b, c = a + 1.5, a * 3.5
+        y = (a + b + c) @ w
+        return y, (y * b - c) * early
+
+    plan = plan_frame(run(graph_of(f, *[(64, 64)] * 3)), CompileOptions(tune="off"))
+    assert check_plan(plan) == ()
+    for pattern in plan.patterns:
+        made = set(pattern.inputs)
+        for op in pattern.ops:
+            assert made.issuperset(op.operands)
+            made.update(op.results)
 
 
 def test_random_graphs_mean_the_same() -> None:

@@ -34,19 +34,24 @@ def test_variables_reach_the_pipeline(tmp_path: Path) -> None:
     variables = {
         "TARGET": "cpu",
         "PLANNER": "layers",
-        "SCHEMES": "",
+        "SCHEMES": "thread,block",
+        "WITHOUT": "sharing",
         "TUNE": "off",
+        "TUNE_SECONDS": "1",
+        "TEMPLATES": "2",
         "ARENA_BYTES": "1048576",
         "DUMP_DIR": str(dump),
         "PRINT_AFTER": "",
         "CACHE_DIR": str(cache),
+        "CALIBRATED": "0",
+        "ASYNC_COMPILE": "0",
         "VERIFY": "0",
         "STRICT": "0",
     }
     assert {f.name.upper() for f in dataclasses.fields(jstitch.CompileOptions)} == set(variables)
     env = {f"JSTITCH_{name}": value for name, value in variables.items()}
     found = run_python(EFFECTS, "target", "schemes", "arena_bytes", "strict", **env)
-    assert found == "1 cpu () 1048576 False\n"
+    assert found == "1 cpu ('thread', 'block') 1048576 False\n"
     assert len(list((cache / "kernels").glob("*.kernel"))) >= 1
     assert list(dump.rglob("00_input.mlir"))
 

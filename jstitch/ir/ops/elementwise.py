@@ -80,6 +80,7 @@ def _expensive(
     domain: tuple[float, float] = (-4.0, 4.0),
     cpi: float = EXPENSIVE,
     flops: float = 10.0,
+    cpu: float | None = None,
 ) -> None:
     attrs = ACCURACY if name.startswith("stablehlo.") else {}
     define(
@@ -91,6 +92,7 @@ def _expensive(
             by_dtype(expression),
             flops=flops,
             cpi=cpi,
+            cpu_cpi=cpu,
             domain=domain,
         )
     )
@@ -190,6 +192,7 @@ define(
         n.elementwise(n.divide),
         scalar=by_dtype("{0} / {1}", "idiv({0}, {1})", "idiv({0}, {1})"),
         cpi=4.0,
+        cpu_cpi=1.3,
     )
 )
 define(
@@ -200,37 +203,38 @@ define(
         scalar=by_dtype("remainder_({0}, {1})", "irem({0}, {1})", "irem({0}, {1})"),
         flops=4.0,
         cpi=EXPENSIVE,
+        cpu_cpi=52.0,
     )
 )
 
-_expensive("stablehlo.sqrt", special.sqrt, "sqrt({0})", (0.0, 9.0), cpi=4.0, flops=1.0)
-_expensive("stablehlo.rsqrt", special.rsqrt, "rsqrt({0})", (0.01, 9.0), cpi=4.0, flops=2.0)
-_expensive("stablehlo.cbrt", np.cbrt, "cbrt({0})")
-_expensive("stablehlo.exponential", np.exp, "exp({0})")
-_expensive("stablehlo.exponential_minus_one", np.expm1, "expm1({0})")
-_expensive("stablehlo.log", np.log, "log({0})", (0.01, 9.0))
-_expensive("stablehlo.log_plus_one", np.log1p, "log1p({0})", (-0.9, 9.0))
-_expensive("stablehlo.logistic", special.logistic, "logistic({0})")
-_expensive("stablehlo.tanh", np.tanh, "tanh({0})", cpi=10.0)
-_expensive("stablehlo.sine", np.sin, "sin({0})", cpi=12.0)
-_expensive("stablehlo.cosine", np.cos, "cos({0})", cpi=12.0)
-_expensive("stablehlo.tan", np.tan, "tan({0})", (-1.4, 1.4), cpi=16.0)
-_expensive("stablehlo.atan2", np.arctan2, "atan2({0}, {1})", cpi=16.0)
-_expensive("stablehlo.power", special.power, "pow_({0}, {1})", (0.01, 4.0), cpi=20.0)
-_expensive("chlo.tan", np.tan, "tan({0})", (-1.4, 1.4), cpi=16.0)
-_expensive("chlo.sinh", np.sinh, "sinh({0})", cpi=12.0)
-_expensive("chlo.cosh", np.cosh, "cosh({0})", cpi=12.0)
-_expensive("chlo.asin", np.arcsin, "asin({0})", (-1.0, 1.0), cpi=12.0)
-_expensive("chlo.acos", np.arccos, "acos({0})", (-1.0, 1.0), cpi=12.0)
-_expensive("chlo.atan", np.arctan, "atan({0})", cpi=12.0)
-_expensive("chlo.asinh", np.arcsinh, "asinh({0})", cpi=16.0)
-_expensive("chlo.acosh", np.arccosh, "acosh({0})", (1.0, 9.0), cpi=16.0)
-_expensive("chlo.atanh", np.arctanh, "atanh({0})", (-0.9, 0.9), cpi=16.0)
-_expensive("chlo.erf", special.erf, "erf({0})", cpi=12.0)
-_expensive("chlo.erfc", special.erfc, "erfc({0})", cpi=14.0)
-_expensive("chlo.erf_inv", special.erf_inv, "erf_inv({0})", (-0.99, 0.99), cpi=14.0)
-_expensive("chlo.lgamma", special.lgamma, "lgamma({0})", (0.1, 9.0), cpi=20.0)
-_expensive("chlo.digamma", special.digamma, "digamma({0})", (0.1, 9.0), cpi=20.0)
+_expensive("stablehlo.sqrt", special.sqrt, "sqrt({0})", (0.0, 9.0), cpi=4.0, flops=1.0, cpu=3.0)
+_expensive("stablehlo.rsqrt", special.rsqrt, "rsqrt({0})", (0.01, 9.0), cpi=4.0, flops=2.0, cpu=6.5)
+_expensive("stablehlo.cbrt", np.cbrt, "cbrt({0})", cpu=79.0)
+_expensive("stablehlo.exponential", np.exp, "exp({0})", cpu=7.0)
+_expensive("stablehlo.exponential_minus_one", np.expm1, "expm1({0})", cpu=9.0)
+_expensive("stablehlo.log", np.log, "log({0})", (0.01, 9.0), cpu=13.0)
+_expensive("stablehlo.log_plus_one", np.log1p, "log1p({0})", (-0.9, 9.0), cpu=20.0)
+_expensive("stablehlo.logistic", special.logistic, "logistic({0})", cpu=9.0)
+_expensive("stablehlo.tanh", np.tanh, "tanh({0})", cpi=10.0, cpu=5.5)
+_expensive("stablehlo.sine", np.sin, "sin({0})", cpi=12.0, cpu=53.0)
+_expensive("stablehlo.cosine", np.cos, "cos({0})", cpi=12.0, cpu=39.0)
+_expensive("stablehlo.tan", np.tan, "tan({0})", (-1.4, 1.4), cpi=16.0, cpu=69.0)
+_expensive("stablehlo.atan2", np.arctan2, "atan2({0}, {1})", cpi=16.0, cpu=58.0)
+_expensive("stablehlo.power", special.power, "pow_({0}, {1})", (0.01, 4.0), cpi=20.0, cpu=60.0)
+_expensive("chlo.tan", np.tan, "tan({0})", (-1.4, 1.4), cpi=16.0, cpu=69.0)
+_expensive("chlo.sinh", np.sinh, "sinh({0})", cpi=12.0, cpu=37.0)
+_expensive("chlo.cosh", np.cosh, "cosh({0})", cpi=12.0, cpu=33.0)
+_expensive("chlo.asin", np.arcsin, "asin({0})", (-1.0, 1.0), cpi=12.0, cpu=55.0)
+_expensive("chlo.acos", np.arccos, "acos({0})", (-1.0, 1.0), cpi=12.0, cpu=62.0)
+_expensive("chlo.atan", np.arctan, "atan({0})", cpi=12.0, cpu=49.0)
+_expensive("chlo.asinh", np.arcsinh, "asinh({0})", cpi=16.0, cpu=70.0)
+_expensive("chlo.acosh", np.arccosh, "acosh({0})", (1.0, 9.0), cpi=16.0, cpu=64.0)
+_expensive("chlo.atanh", np.arctanh, "atanh({0})", (-0.9, 0.9), cpi=16.0, cpu=66.0)
+_expensive("chlo.erf", special.erf, "erf({0})", cpi=12.0, cpu=7.0)
+_expensive("chlo.erfc", special.erfc, "erfc({0})", cpi=14.0, cpu=60.0)
+_expensive("chlo.erf_inv", special.erf_inv, "erf_inv({0})", (-0.99, 0.99), cpi=14.0, cpu=37.0)
+_expensive("chlo.lgamma", special.lgamma, "lgamma({0})", (0.1, 9.0), cpi=20.0, cpu=190.0)
+_expensive("chlo.digamma", special.digamma, "digamma({0})", (0.1, 9.0), cpi=20.0, cpu=190.0)
 _expensive("chlo.bessel_i1e", special.bessel_i1e, None, cpi=20.0)
 _expensive("chlo.zeta", special.zeta, None, (1.5, 9.0), cpi=40.0)
 _expensive("chlo.polygamma", special.polygamma, None, (0.5, 4.0), cpi=40.0)

@@ -1,0 +1,1 @@
+"""Measure this machine once, and remember it for the cost models."""

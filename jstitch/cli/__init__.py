@@ -1,0 +1,1 @@
+"""Commands of `jstitch` (and `python -m jstitch`), one file each."""

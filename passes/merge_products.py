@@ -1,0 +1,154 @@
+"""Make one matrix product of several that share an operand, as XLA does with small ones.
+
+    %q = dot_general %x, %a     %k = dot_general %x, %b
+->
+    %w = concatenate %a, %b;  %p = dot_general %x, %w;  %q = slice %p;  %k = slice %p
+
+XLA merges them behind the kernels' backs otherwise, and then cuts its result up for each kernel, or joins
+what kernels wrote, in kernels of its own. As ops, the slices and concatenations are the kernels' like any
+others; what is joined of the same weights in every turn of a loop is joined before the loop. Products of one
+depth (of products on the way to them) do not need each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.ops import build
+from jstitch.passes.profile import current
+from jstitch.passes.rewrite import is_control
+from jstitch.passes.sort_ops import sort_ops
+
+PRODUCT = "stablehlo.dot_general"
+THRESHOLD = 32 << 20  # bytes of operands and result up to which XLA merges (xla_gpu_dot_merger_threshold_mb)
+_SIDES = ("lhs", "rhs")
+Key = tuple[object, ...]
+
+
+def merge_products(graph: Graph) -> Graph:
+    """The graph, and the regions of its control ops, with products merged that XLA would merge."""
+    return _Merger(graph).merged() if current().products else graph
+
+
+@dataclass
+class _Merger:
+    """fixed: inputs that are the same in every turn of the loop whose body the graph is."""
+
+    graph: Graph
+    fixed: frozenset[Value] = frozenset()
+    depth: dict[Value, int] = field(default_factory=dict)
+    groups: dict[Key, list[Op]] = field(default_factory=dict)
+    before: list[Op] = field(default_factory=list)
+
+    def merged(self) -> Graph:
+        """What `before` joins before the loop comes in, and goes out, as the last values."""
+        ops = [new for op in self.graph.ops for new in _inside(op)]
+        for op in ops:
+            self._sort_in(op)
+        places = self._places()
+        if not places and ops == list(self.graph.ops):
+            return self.graph
+        new = [made for op in ops for made in places.get(op, [op])]
+        joined = tuple(op.result for op in self.before)
+        return Graph((*self.graph.inputs, *joined), sort_ops(new), (*self.graph.outputs, *joined))
+
+    def _sort_in(self, op: Op) -> None:
+        """Learn the op's depth, and which products it could be one with."""
+        depth = max((self.depth.get(v, 0) for v in op.uses), default=0) + (op.name == PRODUCT)
+        self.depth.update(dict.fromkeys(op.results, depth))
+        for side in (0, 1) if _is_small(op) else ():
+            if _free(op, 1 - side) is not None:
+                key = (side, op.operands[side], depth, *_form(op, side))
+                self.groups.setdefault(key, []).append(op)
+
+    def _places(self) -> dict[Op, list[Op]]:
+        """What stands in the place of each merged product."""
+        found: dict[Op, list[Op]] = {}
+        for (side, *_), members in sorted(self.groups.items(), key=lambda item: -len(item[1])):
+            run = [op for op in members if op not in found]
+            if len(run) > 1:
+                joined, *rest = _merge(run, 1 if side == 0 else 0)
+                found |= {op: [] for op in run[1:]}
+                fixed = self.fixed.issuperset(joined.operands)
+                self.before += [joined] * fixed
+                found[run[0]] = rest if fixed else [joined, *rest]
+        return found
+
+
+def _inside(op: Op) -> list[Op]:
+    """The op with its regions merged, after what is joined for them."""
+    if not is_control(op):
+        return [op]
+    if op.name == "stablehlo.while":
+        return _inside_loop(op)
+    regions = tuple(_Merger(region).merged() for region in op.regions)
+    same = all(a is b for a, b in zip(regions, op.regions, strict=True))
+    return [op] if same else [replace(op, regions=regions)]
+
+
+def _inside_loop(op: Op) -> list[Op]:
+    condition, body = op.regions
+    merger = _Merger(body, frozenset(a for a, b in zip(body.inputs, body.outputs, strict=True) if a is b))
+    merged = merger.merged()
+    if merged is body:
+        return [op]
+    outside = dict(zip(body.inputs, op.operands, strict=True))
+    before = [
+        replace(j, operands=tuple(outside[v] for v in j.operands), results=(Value(j.result.type),))
+        for j in merger.before
+    ]
+    joined = tuple(j.result for j in before)
+    unread = tuple(Value(v.type) for v in joined)
+    tests = Graph((*condition.inputs, *unread), condition.ops, condition.outputs)
+    results = (*op.results, *(Value(v.type) for v in joined))
+    return [
+        *before,
+        replace(op, operands=(*op.operands, *joined), results=results, regions=(tests, merged)),
+    ]
+
+
+def _is_small(op: Op) -> bool:
+    if op.name != PRODUCT or op.attrs["lhs_batching_dimensions"]:
+        return False
+    return sum(v.tensor.nbytes for v in (*op.operands, *op.results)) <= THRESHOLD
+
+
+def _free(op: Op, number: int) -> int | None:
+    """The dimension of an operand that is not contracted, if it has just one."""
+    contracted = op.attrs[f"{_SIDES[number]}_contracting_dimensions"]
+    left = [d for d in range(op.operands[number].tensor.rank) if d not in contracted]
+    return left[0] if len(left) == 1 else None
+
+
+def _form(op: Op, side: int) -> Key:
+    """What products must have in common besides an operand."""
+    other = op.operands[1 - side].tensor
+    shape = tuple(n for d, n in enumerate(other.shape) if d != _free(op, 1 - side))
+    attrs = tuple(sorted((name, value) for name, value in op.attrs.items()))
+    return shape, _free(op, 1 - side), other.dtype, op.result.tensor.dtype, attrs
+
+
+def _merge(run: Sequence[Op], number: int) -> Iterator[Op]:
+    """One product of operands `number` put together, and its pieces."""
+    first = run[0]
+    free = _free(first, number)
+    assert free is not None
+    joined = build.concatenate([op.operands[number] for op in run], free)
+    operands = (first.operands[0], joined.result) if number else (joined.result, first.operands[1])
+    along = first.result.tensor.rank - 1 if number else 0
+    shape = list(first.result.shape)
+    shape[along] = joined.result.shape[free]
+    product = replace(
+        first, operands=operands, results=(Value(replace(first.result.tensor, shape=tuple(shape))),)
+    )
+    yield replace(joined, loc=first.loc)
+    yield product
+    start = 0
+    for op in run:
+        low, high = [0] * len(shape), list(shape)
+        low[along], high[along] = start, start + op.result.shape[along]
+        piece = build.slice_(product.result, low, high, [1] * len(shape))
+        yield replace(piece, results=op.results, loc=op.loc)
+        start = high[along]

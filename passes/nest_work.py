@@ -1,0 +1,205 @@
+"""Count what a loop nest executes: instructions by class, and its accesses to memory.
+
+for i0 in [0, 768):                  elements: 768 * (1 multiply + 1 add), in vectors of 4-byte lanes
+  v0 = a0[r * 768 + i0]       ->     loops: 1 started
+  acc = acc + v0 * v0                accesses: a0, 768 of them, neighbours
+
+Counts are of one run of the nest: one row step, or all rows of a flat lane.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from jstitch.codegen.kernel_ir import PROGRAM, ROW, STEP, Buffer, Let, Load, Loop, Nest, Store
+from jstitch.codegen.vocabulary import TYPES, cycles
+from jstitch.ir.index import Clamp, Dynamic, FloorDiv, Index, Mod, Var, atoms
+from jstitch.ir.types import DType
+
+_CALL = re.compile(r"([a-z_]\w*)\(")
+_OPERATOR = re.compile(r" (?:[-+*<>]|[<>=!]=) ")
+_WIDE = re.compile(r"\b(?:convert_[su]64|convert_f64)\(")
+_DIVIDES = ("quotient", "remainder_pos")  # by constants
+_BY_NUMBER = 4.0  # cycles of these
+_BY_CONSTANT = re.compile(r"\b(?:irem|idiv)(?=\(\w+, u?int\d+\()")
+_NARROW = re.compile(r"convert_(?:bf16|f8\w+)")
+
+
+class Way(enum.Enum):
+    """How an access goes on from one turn of the innermost loop to the next."""
+
+    SAME = "the same element"
+    NEXT = "the next element"
+    FAR = "an element at a constant distance"
+    ANYWHERE = "by division, a clamp, or a number read from memory"
+
+
+@dataclass(frozen=True)
+class Access:
+    """A load or a store. times: runs of it. distinct: elements it reaches, at most, over one run of the nest.
+
+    by_step, by_program: whether the next row step, or the next program, reaches others. reach: turns of the
+    innermost loop, stride: elements from one to the next. divisions: in the index, at each turn.
+    """
+
+    buffer: Buffer
+    offset: Index
+    store: bool
+    way: Way
+    times: int
+    distinct: int
+    by_step: bool
+    by_program: bool
+    reach: int
+    stride: int
+    divisions: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of an element."""
+        return self.buffer.type.dtype.itemsize
+
+    @property
+    def scattered(self) -> bool:
+        return self.way in (Way.FAR, Way.ANYWHERE)
+
+    @property
+    def rounded(self) -> bool:
+        """Whether it stores a float that no processor rounds to by itself."""
+        dtype = self.buffer.type.dtype
+        return self.store and dtype.compute is not dtype and dtype is not DType.F16
+
+
+@dataclass(frozen=True)
+class NestWork:
+    """inner: cycles of the innermost loop's instructions, summed over its turns; outer: of all others.
+
+    narrow: roundings to narrow floats. loops: innermost loops started; turns: of each. lane_bytes: of the
+    widest number in the innermost loop. reduced: accumulators of the innermost loop.
+    """
+
+    inner: float
+    outer: float
+    narrow: float
+    loops: int
+    turns: int
+    lane_bytes: int
+    reduced: int
+    accesses: tuple[Access, ...]
+
+    @property
+    def scattered(self) -> float:
+        """Accesses whose elements are not neighbours, one by one."""
+        return sum(a.times for a in self.accesses if a.scattered)
+
+    @property
+    def divisions(self) -> float:
+        return sum(a.times * a.divisions for a in self.accesses)
+
+
+def count(nest: Nest, cost: Callable[[str], float] = cycles, rows: int | None = None) -> NestWork:
+    """What one run of the nest executes.
+
+    cost: cycles of a function of the vocabulary. rows: turns of the row loop, where that is all rows of a
+    flat lane.
+    """
+    extents = [rows if rows and loop.var.name == ROW else loop.hi - loop.lo for loop in nest.loops]
+    deepest = len(extents)
+    times = [math.prod(extents[:depth]) for depth in range(deepest + 1)]
+    inner = outer = narrow = 0.0
+    for i in (*nest.body, *nest.after):
+        each = text_cycles(i.text, cost) if isinstance(i, Let) else cost("load")
+        if i.depth == deepest:
+            inner += each * times[deepest]
+        else:
+            outer += each * times[i.depth]
+        narrow += times[i.depth] * len(_NARROW.findall(i.text)) if isinstance(i, Let) else 0
+    return NestWork(
+        inner,
+        outer,
+        narrow,
+        times[deepest - 1] if deepest else 0,
+        extents[-1] if deepest else 1,
+        _lane_bytes(nest, deepest),
+        sum(a.depth < deepest for a in nest.accumulators),
+        tuple(_accesses(nest, extents, times)),
+    )
+
+
+def text_cycles(text: str, cost: Callable[[str], float] = cycles) -> float:
+    """Cycles of an expression of the emitters' vocabulary on one lane, relative to an add."""
+    text = _BY_CONSTANT.sub("quotient", text)
+    calls = [name for name in _CALL.findall(text) if name not in TYPES]
+    functions = sum(_BY_NUMBER if name in _DIVIDES else cost(name) for name in calls)
+    return functions + text.count(" / ") * cost("idiv") + len(_OPERATOR.findall(text)) * cost("iadd")
+
+
+def _lane_bytes(nest: Nest, deepest: int) -> int:
+    """Bytes of the widest number that the innermost loop computes with."""
+    widest = 1
+    for i in (*nest.body, *nest.after):
+        if i.depth < deepest:
+            continue
+        if isinstance(i, Let):
+            widest = max(widest, 8 if _WIDE.search(i.text) else 4)
+        else:
+            widest = max(widest, i.buffer.type.dtype.compute.itemsize)
+    return widest
+
+
+def _accesses(nest: Nest, extents: Sequence[int], times: Sequence[int]) -> Iterator[Access]:
+    for i in _memory(nest):
+        named = _variables(i.offset)
+        around = zip(nest.loops[: i.depth], extents, strict=False)
+        reached = [extent for loop, extent in around if loop.var.name in named]
+        dynamic = any(isinstance(a, Dynamic) for a in atoms([i.offset]))
+        inner = nest.loops[-1] if nest.loops and i.depth == len(nest.loops) else None
+        way, stride = _way(i.offset, inner)
+        yield Access(
+            i.buffer,
+            i.offset,
+            isinstance(i, Store),
+            way,
+            times[i.depth],
+            times[i.depth] if dynamic else math.prod(reached),
+            bool(named & {ROW, STEP}) or dynamic,
+            PROGRAM in named,
+            extents[-1] if inner else 1,
+            stride,
+            _divisions(i.offset, inner),
+        )
+
+
+def _memory(nest: Nest) -> Iterator[Load | Store]:
+    return (i for i in (*nest.body, *nest.after) if not isinstance(i, Let))
+
+
+def _variables(e: Index) -> set[str]:
+    return {a.name for a in atoms([e]) if isinstance(a, Var)}
+
+
+def _way(e: Index, inner: Loop | None) -> tuple[Way, int]:
+    """And the distance of neighbouring turns."""
+    if inner is None:
+        return Way.SAME, 0
+    if any(isinstance(a, Dynamic) for a in atoms([e])):
+        return Way.ANYWHERE, 0
+    name, stride = inner.var.name, 0
+    for a, k in e.terms:
+        if isinstance(a, Var) and a.name == name:
+            stride = k
+        elif isinstance(a, FloorDiv | Mod | Clamp) and name in _variables(a.of):
+            return Way.ANYWHERE, 0
+    return {0: Way.SAME, 1: Way.NEXT}.get(stride, Way.FAR), abs(stride)
+
+
+def _divisions(e: Index, inner: Loop | None) -> int:
+    """Divisions that are made anew at each turn of the innermost loop; // and % by one number are one."""
+    if inner is None:
+        return 0
+    found = [a for a in atoms([e]) if isinstance(a, FloorDiv | Mod)]
+    return len({(a.of, a.by) for a in found if inner.var.name in _variables(a.of)})

@@ -1,0 +1,143 @@
+"""The planner of FS-2021: explore patterns, search plans, and let the full cost model choose (section 5).
+
+    explore_patterns     each op's best few patterns, by the delta-evaluator
+    search_beams         disjoint ones of them that save most together
+    remote fusion        patterns that are nowhere adjacent, in one kernel where that saves more
+    evaluator            the best of the plans found and of those given, by the full cost model
+
+Patterns of the given plans are candidates, too, and the frame is explored in an order in which they can all
+run, so the result never scores below them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from jstitch.ir.graph import Graph, Op
+from jstitch.passes.check_plan import contract
+from jstitch.passes.explore_patterns import Candidate, candidate, explore_patterns
+from jstitch.passes.fuse_remote import fuse_remote
+from jstitch.passes.plan import FusionPattern, FusionPlan, NoFuse, is_free, make_patterns
+from jstitch.passes.plan_layers import partition_reason
+from jstitch.passes.savings import modelled_seconds
+from jstitch.passes.score_pattern import Scorer
+from jstitch.passes.search_beams import search_beams
+from jstitch.passes.tabulate_frame import tabulate_frame
+
+Evaluator = Callable[[FusionPlan], float]
+"""Modelled seconds of a frame with the kernels of a plan."""
+
+
+def plan_dp(
+    frame: Graph,
+    known: Sequence[FusionPlan] = (),
+    evaluate: Evaluator = modelled_seconds,
+    finish: Callable[[FusionPlan], FusionPlan] = lambda plan: plan,
+    *,
+    remote: bool = True,
+) -> FusionPlan:
+    """Patterns of the frame, disjoint and acyclic, with their scores, and a reason for every unfused edge.
+
+    known: plans of other planners for this frame, acyclic each. evaluate: the full cost model. finish: what
+    later passes make of a plan, to compare plans by. remote: patterns with nothing in common may be packed.
+    """
+    planner = _Planner(frame, known)
+    return min(planner.plans(remote), key=lambda plan: evaluate(finish(plan)))
+
+
+class _Planner:
+    def __init__(self, frame: Graph, known: Sequence[FusionPlan]) -> None:
+        self.frame, self.known = frame, known
+        self.table = tabulate_frame(frame, _order(known[0]) if known else None)
+        self.scorer = Scorer(frame, self.table)
+        self.producers = frame.producers()
+        self.reasons = {op: partition_reason(op) for op in self.table.ops}
+
+    def plans(self, remote: bool) -> list[FusionPlan]:
+        """What the search found, and the given plans; none that scores less than a given one."""
+        given = [self._members(plan) for plan in self.known]
+        candidates = explore_patterns(self.scorer)
+        for found in (c for plan in given for c in plan if c.seconds > 0):
+            candidates[found.members[0]] += (found,)
+        searched = search_beams(candidates)
+        packed = fuse_remote(self.scorer, searched) if remote else searched
+        plans = [packed, *given] if len(packed) == len(searched) else [packed, searched, *given]
+        least = max(map(_total, given), default=-math.inf)
+        return [self._plan(plan) for plan in plans if _total(plan) >= least]
+
+    def _members(self, plan: FusionPlan) -> list[Candidate]:
+        """The patterns of a given plan as candidates."""
+        place = self.table.place
+        sketches = [self.scorer.sketch(place[op] for op in p.ops if not is_free(op)) for p in plan.patterns]
+        return [candidate(self.scorer, s, p.origin) for s, p in zip(sketches, plan.patterns, strict=True)]
+
+    def _patterns(self, plan: Iterable[Candidate]) -> tuple[FusionPattern, ...]:
+        groups = [self._with_free(self.table.ops[m] for m in c.members) for c in plan]
+        return make_patterns(self.frame, groups, "plan_dp")
+
+    def _with_free(self, ops: Iterable[Op]) -> list[Op]:
+        """The ops, and the constants that they use."""
+        found = list(ops)
+        makers = (self.producers.get(v) for op in found for v in op.operands)
+        return [*dict.fromkeys(op for op in makers if op is not None and is_free(op)), *found]
+
+    # -- the result -------------------------------------------------------------------------------------
+
+    def _plan(self, chosen: Sequence[Candidate]) -> FusionPlan:
+        chosen = sorted(chosen, key=lambda c: c.members)
+        scored = [
+            replace(pattern, origin=found.origin, score=self.scorer.parts(self.scorer.sketch(found.members)))
+            for found, pattern in zip(chosen, self._patterns(chosen), strict=True)
+        ]
+        return FusionPlan(self.frame, tuple(scored), tuple(self._refusals(scored)))
+
+    def _refusals(self, patterns: Sequence[FusionPattern]) -> Iterator[NoFuse]:
+        owner = {op: p for p in patterns for op in p.ops if not is_free(op)}
+        for consumer in self.table.ops:
+            for producer in dict.fromkeys(self.producers.get(v) for v in consumer.uses):
+                if producer is None or is_free(producer):
+                    continue
+                mine, theirs = owner.get(producer), owner.get(consumer)
+                if mine is None or mine is not theirs:
+                    partition = self.reasons[consumer] or self.reasons[producer]
+                    rule = ("partition", partition) if partition else ("score", _why(mine, theirs))
+                    yield NoFuse(producer, consumer, *rule)
+
+
+def _why(producer: FusionPattern | None, consumer: FusionPattern | None) -> str:
+    """What the patterns on both sides of an edge save, which no pattern found that holds the edge does."""
+    both = [f"{p.score.seconds * 1e6:.1f} us" for p in (producer, consumer) if p is not None and p.score]
+    saved = f"the patterns on its sides save {' and '.join(both)}" if both else "neither side is in a pattern"
+    return f"no pattern found that holds both saves more: {saved}"
+
+
+def _total(plan: Iterable[Candidate]) -> float:
+    return sum(c.seconds for c in plan)
+
+
+def _order(plan: FusionPlan) -> list[Op]:
+    """The frame's ops in a topological order in which each pattern's stand together."""
+    owners = {op: n for n, p in enumerate(plan.patterns) for op in p.ops if not is_free(op)}
+    node, after = contract(plan.frame, owners)
+    members: dict[int, list[Op]] = {}
+    for op in plan.frame.ops:
+        members.setdefault(node[op], []).append(op)
+    first = {n: place for place, n in reversed([*enumerate(node[op] for op in plan.frame.ops)])}
+    waiting = dict.fromkeys(members, 0)
+    for users in after.values():
+        for n in users:
+            waiting[n] += 1
+    ready = [(first[n], n) for n, count in waiting.items() if count == 0]
+    heapq.heapify(ready)
+    order: list[Op] = []
+    while ready:
+        _, n = heapq.heappop(ready)
+        order += members[n]
+        for m in after.get(n, ()):
+            waiting[m] -= 1
+            if waiting[m] == 0:
+                heapq.heappush(ready, (first[m], m))
+    return order

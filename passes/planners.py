@@ -1,0 +1,63 @@
+"""The planners by name: all of them turn a frame into a FusionPlan, and `plan_frame` goes on from there.
+
+PLANNERS["layers"](frame, options)     work/span layers (FS-2018), then merging of what shares traffic
+PLANNERS["ilp"](frame, options)        substitution, exploration, integer program (FS-2019)
+PLANNERS["dp"](frame, options)         approximate dynamic programming, then beam search (FS-2021)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from jstitch.ir.graph import Graph
+from jstitch.options import CompileOptions
+from jstitch.passes.break_cycles import break_cycles
+from jstitch.passes.finish_plan import finish_plan
+from jstitch.passes.fuse_subgraph import FusionOptions
+from jstitch.passes.merge_patterns import merge_patterns
+from jstitch.passes.plan import FusionPlan
+from jstitch.passes.plan_dp import plan_dp
+from jstitch.passes.plan_ilp import plan_ilp
+from jstitch.passes.plan_layers import plan_layers
+
+LAYERS = FusionOptions(footprint=0)  # merging comes before packing: it saves traffic, packing only launches
+AUTO = "auto"
+BEST = "layers"
+"""What 'auto' stands for: the planner that measures best on the benchmark suite."""
+
+
+class Planner(Protocol):
+    """Patterns of one frame, disjoint and acyclic, with a reason for every unfused edge."""
+
+    def __call__(self, frame: Graph, options: CompileOptions) -> FusionPlan: ...
+
+
+def find_planner(options: CompileOptions) -> Planner:
+    """The planner that the options name."""
+    return PLANNERS[BEST if options.planner == AUTO else options.planner]
+
+
+def merged_layers(frame: Graph, options: CompileOptions) -> FusionPlan:
+    """FS-2018's layers, merged where that saves traffic."""
+    layered = plan_layers(frame, LAYERS)
+    return break_cycles(merge_patterns(layered), layered)
+
+
+def integer_program(frame: Graph, options: CompileOptions) -> FusionPlan:
+    """FS-2019's choice among many candidates, the merged layers among them."""
+    return plan_ilp(frame, finish=lambda plan: finish_plan(plan, options))
+
+
+def dynamic_programming(frame: Graph, options: CompileOptions) -> FusionPlan:
+    """FS-2021's search, the merged layers' patterns among its candidates."""
+    known = merged_layers(frame, options)
+    remote = "packing" in options.schemes and "remote" not in options.without
+    return plan_dp(frame, (known,), finish=lambda plan: finish_plan(plan, options), remote=remote)
+
+
+PLANNERS: Mapping[str, Planner] = {
+    "layers": merged_layers,
+    "ilp": integer_program,
+    "dp": dynamic_programming,
+}

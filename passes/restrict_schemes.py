@@ -1,0 +1,61 @@
+"""Cut patterns at the edges whose composition scheme is switched off (FS-2021 section 4.1, for ablations).
+
+    {sum, rsqrt, multiply} without "warp" and "block"     ->     {sum}, {rsqrt, multiply}
+
+thread    an op's element goes to a consumer in a register
+warp      a row's sum goes to the row's threads by shuffles, where rows have several threads
+block     a row's sum goes to them through the arena
+packing   patterns that do not depend on each other share a kernel (`pack_patterns`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from jstitch.ir.graph import Op, Value
+from jstitch.passes.keep_patterns import keep_patterns
+from jstitch.passes.plan import FusionPattern, FusionPlan, is_free, make_patterns
+from jstitch.passes.profile import current
+from jstitch.passes.row_access import is_reduction
+
+EVERY = frozenset(("thread", "warp", "block"))
+
+
+def restrict_schemes(plan: FusionPlan, schemes: Collection[str]) -> FusionPlan:
+    """The plan with patterns that need no scheme but these. It stays acyclic: pieces follow each other."""
+    if EVERY <= set(schemes):
+        return plan
+    kept: list[FusionPattern] = []
+    for pattern in plan.patterns:
+        pieces = _pieces(pattern, schemes)
+        kept += [pattern] if len(pieces) == 1 else make_patterns(plan.frame, pieces, "restrict_schemes")
+    why = "scheme", f"composition schemes are {', '.join(schemes) or 'switched off'}"
+    return keep_patterns(plan, kept, {op: why for p in plan.patterns for op in p.ops})
+
+
+def _pieces(pattern: FusionPattern, schemes: Collection[str]) -> list[list[Op]]:
+    """Ops by the number of cuts before them, each piece with the free ops that it uses."""
+    producers = {v: op for op in pattern.ops for v in op.results}
+    piece: dict[Op, int] = {}
+    found: dict[int, list[Op]] = {}
+    for op in pattern.ops:
+        if is_free(op):
+            continue
+        before = (producers[v] for v in op.operands if v in producers and producers[v] in piece)
+        piece[op] = max((piece[p] + (not _allowed(p, schemes)) for p in before), default=0)
+        members = found.setdefault(piece[op], [])
+        members += [p for p in _free_producers(op, producers) if p not in members]
+        members.append(op)
+    return list(found.values())
+
+
+def _free_producers(op: Op, producers: Mapping[Value, Op]) -> list[Op]:
+    made = (producers[v] for v in op.operands if v in producers)
+    return list(dict.fromkeys(p for p in made if is_free(p)))
+
+
+def _allowed(producer: Op, schemes: Collection[str]) -> bool:
+    """Whether a consumer may be in the producer's kernel."""
+    if not is_reduction(producer):
+        return "thread" in schemes
+    return "block" in schemes or ("warp" in schemes and current().most_threads > 1)

@@ -1,0 +1,110 @@
+"""Calibration: what is measured is plausible, kept, used, and never in the way when it is damaged."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from jstitch.__main__ import main
+from jstitch.calibration import measure, store
+from jstitch.errors import JstitchWarning
+from jstitch.frontend.target import cpu_profile
+from jstitch.options import CompileOptions
+from jstitch.passes import profile
+from jstitch.passes.bandwidth_curve import BandwidthCurve
+from jstitch.passes.machine import Machine
+
+FAST = replace(
+    Machine(), lane_cycle=1e-12, cores=8.0, lone_bandwidths=BandwidthCurve(((1024.0, 1e11), (2048.0, 5e10)))
+)
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> store.Place:
+    return store.place(str(tmp_path))
+
+
+def test_what_is_saved_is_loaded(where: store.Place) -> None:
+    assert store.load(where) is None
+    store.save(FAST, where)
+    store._remembered.clear()
+    assert store.load(where) == FAST
+    assert [path.name for path in where.path.parent.iterdir()] == [where.path.name]
+
+
+def test_lowering_uses_it_and_the_option_does_not(where: store.Place) -> None:
+    store.save(FAST, where)
+    folder = str(where.path.parent)
+    assert cpu_profile(CompileOptions(cache_dir=folder, calibrated=True)).machine == FAST
+    assert cpu_profile(CompileOptions(cache_dir=folder, calibrated=False)) == profile.CPU
+
+
+def test_clear(where: store.Place) -> None:
+    store.save(FAST, where)
+    assert store.clear(where)
+    assert not store.clear(where)
+    assert store.load(where) is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "[]",
+        lambda text: text.replace('"schema": 1', '"schema": 0'),
+        lambda text: text.replace("1e-12", "-1"),
+        lambda text: text.replace("1e-12", "NaN"),
+        lambda text: text.replace("1e-12", '"fast"'),
+        lambda text: text.replace('"fork"', '"spoon"'),
+        lambda text: text.replace("50000000000.0", "0.0"),
+        lambda text: json.dumps(json.loads(text) | {"key": "another machine"}),
+    ],
+)
+def test_a_damaged_file_is_one_warning(where: store.Place, damage: object) -> None:
+    store.save(FAST, where)
+    assert callable(damage)
+    where.path.write_text(damage(where.path.read_text()))
+    store._remembered.clear()
+    with pytest.warns(JstitchWarning, match="cannot use the calibration"):
+        assert store.load(where) is None
+    assert store.load(where) is None  # and says nothing more
+
+
+def test_measuring_is_quick_and_plausible() -> None:
+    """Wide bounds: what a machine that runs tests at the same time still keeps."""
+    steps: list[str] = []
+    found = measure.calibrate(steps.append, budget=0.02)
+    assert len(steps) == measure.STEPS
+    assert 1e-13 < found.lane_cycle < 1e-8
+    assert 1e-9 <= found.call_seconds < 1e-3
+    assert all(1e7 < speed < 1e14 for _, speed in (*found.bandwidths.points, *found.lone_bandwidths.points))
+    assert found.near_bytes >= 1 << 15
+    assert found.vector_bytes in (16, 32, 64)
+
+
+def test_the_command_shows_and_clears(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JSTITCH_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(measure, "calibrate", lambda advance, budget: FAST)
+    run = CliRunner()
+    assert "shipped defaults" in run.invoke(main, ["calibrate", "--show"]).output
+    made = run.invoke(main, ["calibrate", "--seconds", "1"])
+    assert made.exit_code == 0, made.output
+    assert "8.0 ps" in made.output
+    assert "8.0 ps" in run.invoke(main, ["calibrate", "--show"]).output
+    assert "forgotten" in run.invoke(main, ["calibrate", "--clear"]).output
+    assert "nothing was measured" in run.invoke(main, ["calibrate", "--clear"]).output
+    assert run.invoke(main, ["calibrate", "--show", "--clear"]).exit_code == 2
+
+
+def test_a_folder_that_cannot_be_written_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("JSTITCH_CACHE_DIR", str(blocked))
+    monkeypatch.setattr(measure, "calibrate", lambda advance, budget: FAST)
+    found = CliRunner().invoke(main, ["calibrate"])
+    assert found.exit_code == 1
+    assert "Set JSTITCH_CACHE_DIR" in found.output

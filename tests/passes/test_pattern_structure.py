@@ -1,0 +1,94 @@
+"""Equal structures cost the same, and what changes a cost changes the structure."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.ops import build
+from jstitch.ir.types import DType, TensorType
+from jstitch.passes import cost_model
+from jstitch.passes.fuse_subgraph import FusionOptions
+from jstitch.passes.pipeline import run
+from jstitch.passes.plan import FusionPattern, FusionPlan, make_pattern
+from jstitch.passes.plan_layers import plan_layers
+from jstitch.passes.profile import Profile, using
+from jstitch.passes.structure import per_structure, structure
+from tests.passes.random_dags import random_dag
+from tests.passes.random_graphs import Limits, make_graph
+
+TILE = TensorType((64, 32), DType.F32)
+SCALAR = TensorType((), DType.F32)
+
+
+def whole(graph: Graph) -> FusionPattern:
+    return make_pattern(graph, graph.ops, "test")
+
+
+def plan(seed: int) -> FusionPlan:
+    random = Random(seed)
+    graph = random_dag(random, 60) if seed % 2 else run(make_graph(random, Limits(ops=25)))
+    return plan_layers(graph, FusionOptions(footprint=0))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_remembered_costs_are_those_of_the_pattern(seed: int) -> None:
+    """The same graph made twice: its patterns share structures, and every cost is as if worked out anew."""
+    for first, second in zip(plan(seed).patterns, plan(seed).patterns, strict=True):
+        assert structure(first) == structure(second)
+        for cost in (cost_model.kernel_cost, cost_model.xla_cost):
+            anew = cost.__wrapped__.__wrapped__  # type: ignore[attr-defined]
+            assert cost(first) == cost(second) == anew(second)
+
+
+def test_different_patterns_of_one_size_differ() -> None:
+    x, y = Value(TILE), Value(TILE)
+    zero, one = (build.splat(SCALAR, number) for number in (0.0, 1.0))
+
+    def chain(*ops: Op, outputs: tuple[Value, ...] = ()) -> FusionPattern:
+        return whole(Graph((x, y), ops, outputs or ops[-1].results))
+
+    def two(name: str, second: Value | None = None) -> tuple[Op, Op]:
+        first = build.elementwise("stablehlo.exponential", x)
+        return first, build.elementwise(
+            f"stablehlo.{name}", first.result, first.result if second is None else second
+        )
+
+    a, b = two("add")
+    patterns = [
+        chain(a, b),
+        chain(a, b, outputs=(a.result, b.result)),
+        chain(*two("multiply")),
+        chain(*two("add", x)),
+        chain(*two("add", y)),
+        chain(zero, build.reduce("stablehlo.add", x, zero.result, (0,))),
+        chain(zero, build.reduce("stablehlo.add", x, zero.result, (1,))),
+        chain(one, build.reduce("stablehlo.add", x, one.result, (1,))),
+        chain(zero, build.reduce("stablehlo.maximum", x, zero.result, (1,))),
+    ]
+    assert len({structure(p) for p in patterns}) == len(patterns)
+
+
+def test_an_op_with_a_region_of_its_own_is_like_no_other() -> None:
+    x = Value(TILE)
+    op = Op("test.map", (x,), (Value(TILE),), regions=(Graph((), (), ()),))
+    assert structure(whole(Graph((x,), (op,), op.results))) is None
+
+
+def test_each_profile_remembers_its_own() -> None:
+    seen = []
+
+    @per_structure
+    def count(pattern: FusionPattern) -> int:
+        seen.append(pattern)
+        return len(seen)
+
+    x = Value(TILE)
+    made = [build.elementwise("stablehlo.negate", x) for _ in range(2)]
+    one, two = (whole(Graph((x,), (op,), op.results)) for op in made)
+    assert count(one) == count(two) == 1
+    with using(Profile(row_step=7)):
+        assert count(one) == count(two) == 2
+    assert count(two) == 1

@@ -1,0 +1,59 @@
+"""Small values behind a large dear one are spilled in its stead, and the results stay right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jstitch.codegen.interpret_kernel import interpret_kernel
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.device_spec import find_spec
+from jstitch.frontend.importer import import_module
+from jstitch.frontend.mlir import parse_module
+from jstitch.frontend.target import cuda_profile
+from jstitch.ir.graph import Graph
+from jstitch.ir.interpret import interpret
+from jstitch.passes import profile
+from jstitch.passes.check_kernel import check_kernel
+from jstitch.passes.lower_kernel import lower_kernel
+
+PROFILES = [profile.CPU, cuda_profile(find_spec("h200"))]
+ROWS, COLUMNS = 96, 64
+
+
+def clipped(g: Any, p: Any) -> Any:
+    """A step scaled by powers of its rows' and columns' sums, and by its own norm."""
+    square = g * g + 1e-3
+    u = g * jnp.power(square.sum(1, keepdims=True), -0.37) * jnp.power(square.sum(0, keepdims=True), -0.37)
+    return p - u / jnp.maximum(1.0, jnp.sqrt(jnp.mean(u * u)))
+
+
+def dear(g: Any, p: Any) -> Any:
+    """Dear in every element: no small value helps."""
+    u = jnp.power(jnp.abs(g) + jnp.power(g * g + p, 0.3), -0.37)
+    return p - u / jnp.sqrt(jnp.mean(u * u))
+
+
+def kernel_of(f: Callable[..., object]) -> tuple[Graph, Kernel]:
+    args = [jnp.ones((ROWS, COLUMNS), jnp.float32)] * 2
+    graph = import_module(parse_module(jax.jit(f).lower(*args).as_text()))
+    return graph, lower_kernel("k", graph.ops, graph.inputs, graph.outputs)
+
+
+@pytest.mark.parametrize("wanted", PROFILES, ids=["cpu", "cuda"])
+@pytest.mark.parametrize(("f", "kept"), [(clipped, False), (dear, True)])
+def test_what_is_kept_between_phases(f: Callable[..., object], kept: bool, wanted: profile.Profile) -> None:
+    with profile.using(wanted):
+        graph, kernel = kernel_of(f)
+        assert check_kernel(kernel) == ()
+        assert any(b.type.shape == (ROWS, COLUMNS) for b in kernel.scratch) == kept
+        rng = np.random.default_rng(1)
+        args = [rng.uniform(0.5, 2.0, v.shape).astype(np.float32) for v in graph.inputs]
+        (found,) = interpret_kernel(kernel, args, Random(0))
+        np.testing.assert_allclose(found, interpret(graph, args)[0], rtol=2e-5, atol=1e-5)

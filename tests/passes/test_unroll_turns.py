@@ -1,0 +1,140 @@
+"""Several turns of a loop in its body: same results, fewer turns; stacks are still written in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from jstitch.device_spec import find_spec
+from jstitch.frontend.importer import import_module
+from jstitch.frontend.mlir import parse_module
+from jstitch.frontend.target import cuda_profile
+from jstitch.ir.graph import Graph, Op
+from jstitch.ir.interpret import interpret
+from jstitch.ir.verify import check
+from jstitch.passes import profile
+from jstitch.passes.keep_counters import LEFT, keep_counters
+from jstitch.passes.pipeline import frames, run
+from jstitch.passes.unroll_turns import unroll_turns
+from tests.passes.test_updates_and_recomputation import run_contracted
+
+X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+CUDA = cuda_profile(find_spec("h200"))
+Loop = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def cuda() -> Iterator[None]:
+    with profile.using(CUDA):
+        yield
+
+
+def graph_of(f: Loop, *args: Any) -> Graph:
+    return import_module(parse_module(jax.jit(f).lower(*args).as_text()))
+
+
+def loops(graph: Graph) -> list[Op]:
+    return [op for op in graph.walk() if op.name == "stablehlo.while"]
+
+
+def unrolled(f: Loop, *args: Any) -> list[int]:
+    """How many sines each loop's body has afterwards; the results are the same."""
+    before = graph_of(f, *args)
+    after = check(unroll_turns(before), "unroll_turns")
+    for a, b in zip(interpret(before, args), interpret(after, args), strict=True):
+        np.testing.assert_array_equal(a, b)
+    return [sum(op.name == "stablehlo.sine" for op in loop.regions[1].ops) for loop in loops(after)]
+
+
+def counted(trips: int) -> Loop:
+    return lambda x: lax.fori_loop(2, 2 + trips, lambda i, y: jnp.sin(y) + i, x)
+
+
+@pytest.mark.parametrize(("trips", "turns"), [(28, 4), (50, 5), (6, 3), (22, 2), (5, 1), (29, 1)])
+def test_turns_divide_the_trip_count(trips: int, turns: int) -> None:
+    assert unrolled(counted(trips), X) == [turns]
+
+
+def test_scans_read_and_stack_the_right_rows() -> None:
+    def f(x: Any, xs: Any) -> Any:
+        def body(h: Any, row: Any) -> Any:
+            new = jnp.sin(h + row)
+            return new, (new * 2, h)
+
+        return lax.scan(body, x, xs), lax.scan(body, x, xs, reverse=True)
+
+    rows = np.random.default_rng(0).standard_normal((20, 3, 4)).astype(np.float32)
+    assert unrolled(f, X, rows) == [5, 5]
+
+
+def test_only_inner_loops_that_constants_count_are_unrolled() -> None:
+    def nested(x: Any) -> Any:
+        return lax.fori_loop(0, 8, lambda i, y: counted(6)(y) * 0.5, x)
+
+    assert unrolled(nested, X) == [0, 3]
+    assert unrolled(lambda x, n: lax.fori_loop(0, n, lambda i, y: jnp.sin(y), x), X, np.int32(8)) == [1]
+    until = graph_of(lambda x: lax.while_loop(lambda y: y[0, 0] > -1, lambda y: y - 1, x), X)
+    assert unroll_turns(until) is until
+
+
+def test_the_cpu_keeps_turns() -> None:
+    graph = graph_of(counted(28), X)
+    with profile.using(profile.CPU):
+        assert unroll_turns(graph) is graph
+
+
+def test_one_addition_counts_all_turns() -> None:
+    graph = keep_counters(run(graph_of(counted(28), X)))
+    (loop,) = loops(graph)
+    left = [op for op in loop.regions[1].ops if LEFT in op.attrs]
+    assert [op.name for op in left] == ["stablehlo.add"]
+
+
+@pytest.mark.parametrize("turns", [1, 4])
+def test_stacks_are_written_by_the_kernels_of_all_turns(turns: int) -> None:
+    """With products between the turns, each turn has kernels of its own, and each writes into its row."""
+
+    def cell(carry: Any, x: Any) -> Any:
+        new = jnp.tanh(carry @ jnp.ones((4, 4)) + x)
+        return new, (new, carry)
+
+    graph = graph_of(lambda c, xs: lax.scan(cell, c, xs), X, np.ones((8, 3, 4), np.float32))
+    with profile.using(replace(CUDA, turns=turns)):
+        (body,) = [frame for frame in frames(keep_counters(run(graph))) if len(frame.outputs) > 3]
+        rng = np.random.default_rng(0)
+        args = [
+            np.asarray(4, v.tensor.dtype.numpy)
+            if v.tensor.dtype.is_integer
+            else rng.standard_normal(v.shape).astype(np.float32)
+            for v in body.inputs
+        ]
+        found, kernels, updates = run_contracted(body, args)
+        assert kernels >= turns
+        assert updates == 2 * turns
+        for a, b in zip(found, interpret(body, args), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+def test_two_rows_of_one_stack_are_not_written_by_one_kernel() -> None:
+    """Without products all turns are one kernel, which could not take the stack and give it on."""
+
+    def cell(carry: Any, x: Any) -> Any:
+        new = jnp.tanh(carry + x)
+        return new, new
+
+    graph = graph_of(lambda c, xs: lax.scan(cell, c, xs), X, np.ones((16, 3, 4), np.float32))
+    (body,) = [frame for frame in frames(keep_counters(run(graph))) if len(frame.outputs) > 2]
+    args = [
+        np.zeros((), np.int32) if v.tensor.dtype.is_integer else np.ones(v.shape, np.float32)
+        for v in body.inputs
+    ]
+    found, _, _ = run_contracted(body, args)
+    for a, b in zip(found, interpret(body, args), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)

@@ -76,8 +76,8 @@ class CompileOptions:
 
     target: 'cpu', a GPU ('h200', 'sm_90', a DeviceSpec), None = what the program is lowered for and runs on.
     planner: which fusion planner runs. schemes: composition schemes that it may use.
-    without: techniques switched off to see what they bring: 'remote' fusion of patterns with nothing in common,
-    'sharing' of arena bytes, 'shrinking' of what is kept when it does not fit.
+    without: techniques switched off to see what they bring: 'remote' fusion of patterns with nothing in
+    common, 'sharing' of arena bytes, 'shrinking' of what is kept when it does not fit.
     tune: 'model' stitches what the cost model expects to pay, 'off' everything that can be, 'measure' what is
     faster than XLA's own on this device, once. tune_seconds: most seconds of measuring for one function.
     templates: schedules tried per kernel, of which the one that is modelled to be fastest is built.

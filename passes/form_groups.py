@@ -26,12 +26,12 @@ from jstitch.passes.row_access import (
     UNIFORM,
     Access,
     Reduction,
-    data_operands,
     is_reduction,
     reduction,
     relations,
 )
 from jstitch.passes.small_parts import small_parts, update_costs
+from jstitch.passes.spread_rows import spread_rows
 
 PARTIAL = "jstitch.partial_reduce"
 APART = "apart"  # attribute of a shape op: its result need not be cut into the rows of its operand
@@ -169,7 +169,7 @@ def _grow(
 ) -> Group | None:
     """The largest group around `seed` with the finest rows that all its reductions allow."""
     for rows in _candidate_rows(seed.shape):
-        found = _spread(seed, rows, users, producer, remaining)
+        found = spread_rows(seed, rows, users, producer, remaining)
         if found is None:
             continue
         ops, largest = found
@@ -178,66 +178,6 @@ def _grow(
             continue
         return Group(rows, ops, largest)
     return None
-
-
-def _spread(
-    seed: Value,
-    rows: int,
-    users: dict[Value, list[Op]],
-    producer: dict[Value, Op],
-    remaining: dict[Op, None],
-) -> tuple[set[Op], int] | None:
-    """Follow row-to-row edges both ways from `seed`. None when a reduction mixes rows."""
-    blocked, todo, ops = {seed}, [seed], set[Op]()
-    flat = rows == seed.tensor.size and rows > 1
-
-    def block(values: Iterable[Value]) -> None:
-        for v in values:
-            if v not in blocked and (v in users or v in producer):
-                blocked.add(v)
-                todo.append(v)
-
-    def join(op: Op) -> bool:
-        """The op's results have rows: so have the operands it reaches row by row."""
-        ops.add(op)
-        block(op.results)
-        if is_reduction(op):
-            block(data_operands(op))
-            return reduction(op, rows) is Reduction.INNER
-        found = relations(op, rows)
-        if flat and any(r.modular for r in found):
-            return False
-        block(v for v, r in zip(op.operands, found, strict=True) if r.access is Access.ROW)
-        return True
-
-    while todo:
-        value = todo.pop()
-        maker = producer.get(value)
-        if maker is not None and maker in remaining and maker not in ops and not join(maker):
-            return None
-        for op in users.get(value, ()):
-            if op not in remaining or op in ops:
-                continue
-            if is_reduction(op):
-                if value not in data_operands(op):
-                    continue
-                kind = reduction(op, rows)
-                if kind is Reduction.MIXED:
-                    return None
-                if kind is Reduction.CROSS:
-                    ops.add(op)
-                    block(data_operands(op))
-                    continue
-                if not join(op):
-                    return None
-            elif _reaches_row(op, value, rows) and not join(op):
-                return None
-    return ops, max(v.tensor.size for v in blocked)
-
-
-def _reaches_row(op: Op, value: Value, rows: int) -> bool:
-    found = relations(op, rows)
-    return any(v is value and r.access is Access.ROW for v, r in zip(op.operands, found, strict=True))
 
 
 def _choose_steps(groups: Iterable[Group]) -> None:

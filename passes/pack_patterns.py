@@ -31,7 +31,9 @@ def pack_patterns(plan: FusionPlan, *, remote: bool = True) -> FusionPlan:
             by_depth.setdefault(depth[first], []).append(pattern)
         else:
             alone.append(pattern)
-    near = [near for patterns in by_depth.values() for near in ([patterns] if remote else _adjacent(patterns))]
+    near = [
+        near for patterns in by_depth.values() for near in ([patterns] if remote else _adjacent(patterns))
+    ]
     packs = [pack for patterns in near for pack in _bounded(patterns)]
     alone += [pack[0] for pack in packs if len(pack) == 1]
     joined = [[op for p in pack for op in p.ops] for pack in packs if len(pack) > 1]

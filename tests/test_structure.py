@@ -51,10 +51,15 @@ LAZY = {
 SPELLS_OPS = {
     "jstitch.codegen.vocabulary": "says which op each function of the emitters' vocabulary computes",
     "jstitch.frontend.custom_call": "writes the custom call that a kernel becomes",
+    "jstitch.passes.chain_scatters": "rewrites a sum of two ops, scatter",
+    "jstitch.passes.keep_counters": "looks at the condition of one op, while",
+    "jstitch.passes.merge_products": "joins ops of one kind, dot_general, in and around while",
     "jstitch.passes.rewrite_argmax": "recognises one reduction, and writes it as two",
     "jstitch.passes.rewrite_one_hot_scatter": "recognises one op, scatter, and the two forms of its indices",
     "jstitch.passes.sum_forms": "recognises the arithmetic under a sum, and means",
+    "jstitch.passes.turn_products": "rewrites one op, dot_general",
     "jstitch.passes.unroll_loops": "rewrites one op, while",
+    "jstitch.passes.unroll_turns": "rewrites one op, while, and reads the count of its turns",
     "jstitch.passes.unroll_windows": "rewrites one op, reduce_window",
 }
 

@@ -17,15 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from jstitch.errors import JstitchWarning
 from jstitch.passes.bandwidth_curve import BandwidthCurve
 from jstitch.passes.machine import Machine
 from jstitch.runtime.cache import default_directory
 from jstitch.runtime.native_object import host_processor
 from jstitch.runtime.process_block import available_threads
-from jstitch.runtime.versions import toolchain
+from jstitch.runtime.versions import measured_with
 
 SCHEMA = 1
 CURVES = ("bandwidths", "lone_bandwidths")
@@ -49,7 +47,7 @@ class Place:
 
 def place(folder: str | None = None) -> Place:
     """folder: CompileOptions.cache_dir, None = the default."""
-    parts = f"{host_processor()}; {available_threads()} cores; jax={jax.__version__} {toolchain()}"
+    parts = f"{host_processor()}; {available_threads()} cores; {measured_with()}"
     key = hashlib.sha256(parts.encode()).hexdigest()[:16]
     root = default_directory().parent if folder is None else Path(folder)
     return Place(root / f"calibration-{key}.json", parts)

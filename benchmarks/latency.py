@@ -113,7 +113,6 @@ def _report(console: Console, times: Mapping[str, float], kernels: Mapping[str, 
 def _groups(times: Mapping[str, float], kernels: Mapping[str, Kernel]) -> Iterator[tuple[str, list[str]]]:
     names = [n for n in times if n in kernels]
     yield "all", names
-    yield "even ones (fitted)", names[::2]
-    yield "odd ones", names[1::2]
+    yield "every second one", names[1::2]
     for label, (low, high) in CLASSES.items():
         yield label, [n for n in names if low <= nbytes(kernels[n]) < high]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from jstitch.codegen.cpu.assign_slots import Slots
 from jstitch.codegen.cpu.bound_exponents import bound_exponents
-from jstitch.codegen.cpu.divide_once import divide_once
 from jstitch.codegen.cpu.prefetch import LINE, Ask, prefetches
 from jstitch.codegen.cpu.stream import Streamed, stream_results
 from jstitch.codegen.kernel_ir import (
@@ -48,7 +47,7 @@ class Emitted:
 
 def emit(kernel: Kernel) -> Emitted:
     """Source whose phase functions have the runtime's signature (see kernel_source)."""
-    kernel = stream_results(divide_once(bound_exponents(kernel)))
+    kernel = stream_results(bound_exponents(kernel))
     slots = Slots(kernel)
     lines: list[str] = []
     for n, phase in enumerate(kernel.phases):
@@ -88,10 +87,11 @@ _MODULES = {
 
 
 def _emit_phase(phase: Phase, name: str, slots: Slots) -> list[str]:
-    """The phase's function: programs are dealt out to classes of lanes with the same code."""
-    classes: dict[str, list[Lane]] = {}
+    """The phase's function: programs are dealt out to lanes; those of the same code and memory share it."""
+    classes: dict[tuple[object, ...], list[Lane]] = {}
     for lane in phase.lanes:
-        classes.setdefault("\n".join(_Lane(lane, slots.aliases).lines()), []).append(lane)
+        spaces = (b.space for b in _buffers(lane))
+        classes.setdefault((*_Lane(lane, slots.aliases).lines(), *spaces), []).append(lane)
     parts: list[list[Lane]] = []
     for lanes in classes.values():
         parts += [lanes] if slots.can_pack([_buffers(lane) for lane in lanes]) else [[lane] for lane in lanes]

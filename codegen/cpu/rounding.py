@@ -43,17 +43,6 @@ def rsqrt(x: Value) -> Value:
     return 1.0 / x.sqrt()
 
 
-def reciprocal(x: Value) -> Value:
-    return 1.0 / x
-
-
-def divisor_scale(x: Value) -> Value:
-    """The power of two that makes the reciprocal of x, multiplied by it, a normal number."""
-    far = 900 if x.is_double else 100
-    small = select(x.abs() < 2.0**-far, x.constant(2.0 ** (far // 4)), 1.0)
-    return select(x.abs() > 2.0**far, 2.0 ** -(far // 4), small)
-
-
 def is_finite(x: Value) -> Value:
     return x.abs() < math.inf
 

@@ -68,7 +68,13 @@ class NestText:
 
     def loops(self) -> list[str]:
         """Everything up to the exchange of row accumulators."""
-        return self._row(self._inside(0))
+        overwrites = self.names.guarded and self.dealt.mode is Mode.SPREAD and self._overwrites()
+        return guarded("ok" if overwrites else "", self._row(self._inside(0)))
+
+    def _overwrites(self) -> bool:
+        """Whether a thread without a row would read what another one overwrites."""
+        loads = (i.buffer for i in self.dealt.instructions if isinstance(i, Load))
+        return any(b.space is Space.ARG and not self.names.read_only(b) for b in loads)
 
     def combines(self) -> tuple[Combine, ...]:
         """Accumulators that the team still has to combine, at row level."""

@@ -123,12 +123,21 @@ def tiles(stages: Sequence[object]) -> list[Buffer]:
 
 
 def assert_right(p: FusionPattern, kernel: Kernel, seed: int) -> None:
-    """No further from float64 than twice what the kernel without sharing or a limit is, or op by op."""
+    """No further from float64 than twice what the kernel without sharing or a limit is, or op by op.
+
+    Element by element, or at its worst element: a difference near 0 may happen to be exact in one of them.
+    """
     graph = graph_of(p)
     args = arguments(graph, seed, specials=False)
     results = execute(kernel, args), execute(lower(p, share=False), args)
     for n, arrays in enumerate(zip(*results, reference(graph, args), interpret(graph, args), strict=True)):
-        assert difference(*arrays) is None, n
+        found, free, exact, other = arrays
+        worst = 2 * max(farthest(free, exact), farthest(other, exact))
+        assert difference(*arrays) is None or farthest(found, exact) <= worst, n
+
+
+def farthest(found: np.ndarray, exact: np.ndarray) -> float:
+    return float(np.abs(found.astype(np.float64) - exact).max())
 
 
 @pytest.mark.parametrize("f", [softmaxes, norm_softmax], ids=["softmaxes", "norm_softmax"])

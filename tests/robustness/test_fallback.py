@@ -21,7 +21,7 @@ from jstitch.frontend import rewrite
 from jstitch.passes.pipeline import PIPELINE
 
 STAGES = [
-    *((rewrite, name) for name in ("import_ops", "plan_frame", "contract_patterns", "lower_kernel")),
+    *((rewrite, name) for name in ("import_ops", "plan_frame", "contract_patterns", "best_kernel")),
     *((backend, name) for name in ("emit", "prepare")),
     (rewrite, "emit_kernel"),
 ]

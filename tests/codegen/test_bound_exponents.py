@@ -57,7 +57,8 @@ def test_other_exponentials_stay(f: Callable[[Array], Array]) -> None:
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 50.0, 1e4, 1e38])
 def test_softmax_to_the_ends_of_the_range(scale: float) -> None:
-    x = np.random.default_rng(1).standard_normal((64, 300)).astype(np.float32) * np.float32(scale)
+    with np.errstate(over="ignore"):
+        x = np.random.default_rng(1).standard_normal((64, 300)).astype(np.float32) * np.float32(scale)
     x[0], x[1, 5], x[2, 7], x[3] = -np.inf, np.inf, np.nan, 0.0
     found, exact = run(jax.nn.softmax, x), np.asarray(jax.nn.softmax(jnp.asarray(x)))
     np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from lark import Lark, Transformer
@@ -84,7 +85,7 @@ def parse_template(text: str) -> Template:
     if len(text) > LONGEST:
         raise ParseError(f"a template of at most {LONGEST} characters", f"{len(text)} characters")
     try:
-        template: Template = _Build().transform(_PARSER.parse(text))
+        template: Template = _Build().transform(_parser().parse(text))
     except UnexpectedInput as error:
         raise _error(text, error) from None
     return template
@@ -102,7 +103,13 @@ _GRAMMAR = r"""
     %ignore WS
     %ignore COMMENT
 """
-_PARSER = Lark(_GRAMMAR, start="template", parser="lalr")
+
+
+@cache
+def _parser() -> Lark:
+    return Lark(_GRAMMAR, start="template", parser="lalr")
+
+
 _NAMES = {
     "OP": "an op",
     "LSQB": "'['",

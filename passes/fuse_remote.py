@@ -11,13 +11,13 @@ readers.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jstitch.passes.explore_patterns import Candidate, candidate
 from jstitch.passes.pack_patterns import SMALL
 from jstitch.passes.profile import current
+from jstitch.passes.run_order import run_order
 from jstitch.passes.score_pattern import Scorer, Sketch
 from jstitch.passes.tabulate_frame import FrameTable
 
@@ -90,18 +90,8 @@ def run_times(table: FrameTable, plan: Sequence[Candidate]) -> list[float] | Non
         first.setdefault(n, place)
         after[n].update(node[u.op] for v in table.results[place] for u in table.users[v])
         after[n].discard(n)
-    waiting = dict.fromkeys(after, 0)
-    for users in after.values():
-        for n in users:
-            waiting[n] += 1
-    ready = [(first[n], n) for n, count in waiting.items() if count == 0]
-    heapq.heapify(ready)
-    rank: dict[int, float] = {}
-    while ready:
-        _, n = heapq.heappop(ready)
-        rank[n] = float(len(rank))
-        for m in after[n]:
-            waiting[m] -= 1
-            if waiting[m] == 0:
-                heapq.heappush(ready, (first[m], m))
-    return [rank[n] for n in node] if len(rank) == len(after) else None
+    order = run_order(after, first)
+    if order is None:
+        return None
+    rank = {n: float(k) for k, n in enumerate(order)}
+    return [rank[n] for n in node]

@@ -11,7 +11,6 @@ run, so the result never scores below them.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from jstitch.passes.explore_patterns import Candidate, candidate, explore_patter
 from jstitch.passes.fuse_remote import fuse_remote
 from jstitch.passes.plan import FusionPattern, FusionPlan, NoFuse, is_free, make_patterns
 from jstitch.passes.plan_layers import partition_reason
+from jstitch.passes.run_order import run_order
 from jstitch.passes.savings import modelled_seconds
 from jstitch.passes.score_pattern import Scorer
 from jstitch.passes.search_beams import search_beams
@@ -126,18 +126,6 @@ def _order(plan: FusionPlan) -> list[Op]:
     for op in plan.frame.ops:
         members.setdefault(node[op], []).append(op)
     first = {n: place for place, n in reversed([*enumerate(node[op] for op in plan.frame.ops)])}
-    waiting = dict.fromkeys(members, 0)
-    for users in after.values():
-        for n in users:
-            waiting[n] += 1
-    ready = [(first[n], n) for n, count in waiting.items() if count == 0]
-    heapq.heapify(ready)
-    order: list[Op] = []
-    while ready:
-        _, n = heapq.heappop(ready)
-        order += members[n]
-        for m in after.get(n, ()):
-            waiting[m] -= 1
-            if waiting[m] == 0:
-                heapq.heappush(ready, (first[m], m))
-    return order
+    order = run_order(after, first)
+    assert order is not None, "patterns wait for each other"
+    return [op for n in order for op in members[n]]

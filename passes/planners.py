@@ -18,7 +18,6 @@ from jstitch.passes.fuse_subgraph import FusionOptions
 from jstitch.passes.merge_patterns import merge_patterns
 from jstitch.passes.plan import FusionPlan
 from jstitch.passes.plan_dp import plan_dp
-from jstitch.passes.plan_ilp import plan_ilp
 from jstitch.passes.plan_layers import plan_layers
 
 LAYERS = FusionOptions(footprint=0)  # merging comes before packing: it saves traffic, packing only launches
@@ -46,6 +45,9 @@ def merged_layers(frame: Graph, options: CompileOptions) -> FusionPlan:
 
 def integer_program(frame: Graph, options: CompileOptions) -> FusionPlan:
     """FS-2019's choice among many candidates, the merged layers among them."""
+    # Here, because SciPy's solver is a fifth of `import jstitch`, and only this planner needs it.
+    from jstitch.passes.plan_ilp import plan_ilp
+
     return plan_ilp(frame, finish=lambda plan: finish_plan(plan, options))
 
 

@@ -120,12 +120,7 @@ class Scorer:
         s.rows = min(s.rows, t.rows[place])
         s.kept += kept
         s.cycles += t.work[place] * phases.bit_count()
-        s.xla_most += t.xla_all[place]
-        for kernel in t.xla[place]:
-            s.xla_launches += 1
-            s.xla_bytes += kernel.nbytes
-            s.xla_cycles += kernel.cycles
-            s.xla_seconds += kernel.seconds
+        self._add_xla(s, place)
         for value in t.results[place]:
             self._make(s, value)
         for value in t.operands[place]:
@@ -215,6 +210,15 @@ class Scorer:
         self._join_values(found, a, b)
         return self._rated(found)
 
+    def _add_xla(self, s: Sketch, place: int) -> None:
+        """What XLA does for the op's values."""
+        s.xla_most += self.table.xla_all[place]
+        for kernel in self.table.xla[place]:
+            s.xla_launches += 1
+            s.xla_bytes += kernel.nbytes
+            s.xla_cycles += kernel.cycles
+            s.xla_seconds += kernel.seconds
+
     def _join_ops(self, s: Sketch, b: Sketch, new: set[int]) -> None:
         t = self.table
         for place, phases in b.phases_of.items():
@@ -227,12 +231,7 @@ class Scorer:
         for place in new:
             if share < 1:
                 s.cycles += t.work[place] * b.phases_of[place].bit_count()
-            s.xla_most += t.xla_all[place]
-            for kernel in t.xla[place]:
-                s.xla_launches += 1
-                s.xla_bytes += kernel.nbytes
-                s.xla_cycles += kernel.cycles
-                s.xla_seconds += kernel.seconds
+            self._add_xla(s, place)
 
     def _join_values(self, s: Sketch, a: Sketch, b: Sketch) -> None:
         t, inside = self.table, s.phases_of

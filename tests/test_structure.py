@@ -19,7 +19,6 @@ MAX_LINES = 400
 # on; `_jax` is a leaf that only names JAX.
 ROOMS = (
     "jstitch.errors",
-    "jstitch.device_spec",
     "jstitch.device_spec",  # names and numbers of GPUs, which options check
     "jstitch.options",
     "jstitch._jax",
@@ -29,6 +28,7 @@ ROOMS = (
     "jstitch.passes",
     "jstitch.calibration",
     "jstitch.frontend",
+    "jstitch.inspection",
     "jstitch.api",
     "jstitch.analysis",
     "jstitch",  # the facade
@@ -45,6 +45,8 @@ LAZY = {
     ("jstitch.runtime.cpu_handler", "jstitch.runtime.native_handler"): "numba, only for a cold build",
     ("jstitch.runtime.cpu_handler", "jstitch.runtime.numba_compiler"): "numba, only for a cold build",
     ("jstitch.analysis.report", "jstitch.analysis.table"): "rich, only for printing",
+    ("jstitch.runtime.tuning_session", "jstitch.runtime.progress"): "rich, only for showing a bar",
+    ("jstitch.passes.planners", "jstitch.passes.plan_ilp"): "SciPy's solver, only for planner='ilp'",
 }
 
 # file: op names that it spells although it is not the op table, and why

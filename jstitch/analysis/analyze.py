@@ -7,18 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding
-from jax.stages import Lowered, Wrapped
+from jax.stages import Lowered
 
-from jstitch import _jax
-from jstitch.analysis.compile import AnalysisError, compile_lowered, device_sharding, lower
+from jstitch.analysis.compile import AnalysisError, compile_lowered, device_sharding
 from jstitch.analysis.launches import Program, launches
 from jstitch.analysis.least import least
 from jstitch.analysis.report import Analysis, Side
 from jstitch.analysis.traffic import Traffic
 from jstitch.api import jit
 from jstitch.device_spec import DeviceSpec, find_spec
-from jstitch.frontend.swap import SwappingJit
+from jstitch.frontend.jitted import Jitted
 from jstitch.options import CompileOptions
 from jstitch.runtime.report import Record, last_report, record_count
 
@@ -52,13 +50,13 @@ def analyze_each(
 ) -> tuple[Analysis, ...]:
     """`analyze` with each of several options; XLA's own program is compiled once."""
     spec = find_spec(target)
-    program = _Jitted.of(f, device_sharding(spec))
-    plain = _side(program.lower(jax.jit, args, kwargs), spec, {})
+    program = Jitted.of(f, device_sharding(spec))
+    plain = _side(program.lower(jax.jit, args, kwargs, "cuda"), spec, {})
     return tuple(_compare(program, plain, spec, one, args, kwargs) for one in options)
 
 
 def _compare(
-    program: _Jitted,
+    program: Jitted,
     plain: Side,
     spec: DeviceSpec,
     options: CompileOptions,
@@ -68,7 +66,7 @@ def _compare(
     """The stitched side, next to the plain one."""
     chosen = replace(options, target=spec)
     since = record_count()
-    lowered = program.lower(lambda g, **settings: jit(g, options=chosen, **settings), args, kwargs)
+    lowered = program.lower(lambda g, **settings: jit(g, options=chosen, **settings), args, kwargs, "cuda")
     records = last_report(since)
     stitched = _side(lowered, spec, kernel_traffic(records))
     reasons = dict.fromkeys(record.reason for record in records if record.reason is not None)
@@ -82,47 +80,6 @@ def kernel_traffic(records: tuple[Record, ...]) -> dict[str, Traffic]:
         for record in records
         for entry, (read, written) in record.details.get("bytes", {}).items()
     }
-
-
-class _Jitted:
-    """A Python function with what it takes to jit it again, and where its arguments are."""
-
-    def __init__(
-        self, function: Callable[..., Any], settings: Mapping[str, Any], sharding: NamedSharding
-    ) -> None:
-        self.function = function
-        self.settings = settings
-        self.sharding = sharding
-        self.name = getattr(function, "__name__", type(function).__name__)
-
-    @staticmethod
-    def of(f: Callable[..., Any], sharding: NamedSharding) -> _Jitted:
-        if isinstance(f, Wrapped):
-            jitted: Any = f.stitched if isinstance(f, SwappingJit) else f
-            return _Jitted(jitted.__wrapped__, _jax.jit_settings(jitted), sharding)
-        return _Jitted(f, {}, sharding)
-
-    def lower(self, jit: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Lowered:
-        """jit is jax's or ours."""
-        numbers = self.settings.get("static_argnums") or ()
-        names = self.settings.get("static_argnames") or ()
-        static = {n % len(args) for n in numbers if args and -len(args) <= n < len(args)}
-        shapes = tuple(arg if i in static else self._shapes(arg) for i, arg in enumerate(args))
-        named = {name: arg if name in names else self._shapes(arg) for name, arg in kwargs.items()}
-        # Where nothing says that the program is for the GPU, its results must.
-        placed = {} if jax.tree.leaves((shapes, named)) else {"out_shardings": self.sharding}
-        return lower(jit(self.function, **self.settings, **placed), shapes, named)
-
-    def _shapes(self, tree: Any) -> Any:
-        return jax.tree.map(self._shape, tree)
-
-    def _shape(self, leaf: Any) -> jax.ShapeDtypeStruct:
-        """The type of an array, on the imagined device."""
-        aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
-        weak = bool(getattr(aval, "weak_type", False))
-        return jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
-            aval.shape, aval.dtype, sharding=self.sharding, weak_type=weak
-        )
 
 
 def _side(lowered: Lowered, spec: DeviceSpec, known: Mapping[str, Traffic]) -> Side:

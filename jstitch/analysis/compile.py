@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -79,12 +79,6 @@ def _without_device_checks() -> Iterator[None]:
             del os.environ[_SKIP]
         else:
             os.environ[_SKIP] = before
-
-
-def lower(jitted: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Lowered:
-    """Lower for CUDA, with or without one."""
-    lowered: Lowered = jitted.trace(*args, **kwargs).lower(lowering_platforms=("cuda",))
-    return lowered
 
 
 def compile_lowered(lowered: Lowered, spec: DeviceSpec, *, library_gemms: bool) -> Program:

@@ -15,13 +15,15 @@ from pathlib import Path
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.print_kernel import print_kernel
 from jstitch.errors import JstitchWarning, VerifyError
+from jstitch.frontend.observe import Built, Observed, begin
+from jstitch.ir.graph import Graph
 from jstitch.ir.printer import print_graph
 from jstitch.ir.verify import check
 from jstitch.options import CompileOptions
 from jstitch.passes.check_kernel import check_kernel
 from jstitch.passes.check_plan import check_plan
 from jstitch.passes.pipeline import Step
-from jstitch.passes.plan import FusionPlan
+from jstitch.passes.plan import FusionPattern, FusionPlan
 from jstitch.passes.print_plan import print_plan
 
 _calls = itertools.count()
@@ -29,11 +31,15 @@ _calls = itertools.count()
 
 @dataclass(eq=False)
 class Dump:
-    """Where the stages of one call go; with no folder and nothing to print it does nothing."""
+    """Where the stages of one call go; with no folder, nothing to print and nobody looking it does nothing.
+
+    seen: of whoever watches from within the process.
+    """
 
     folder: Path | None
     print_after: tuple[str, ...]
     verify: bool
+    seen: Observed | None = None
     count: itertools.count[int] = field(default_factory=itertools.count)
 
     def text(self, name: str, make: Callable[[], str]) -> None:
@@ -61,12 +67,20 @@ class Dump:
                 stacklevel=2,
             )
 
+    def imported(self, graph: Graph) -> None:
+        if self.seen is not None:
+            self.seen.graph = graph
+
     def after_pass(self, step: Step) -> None:
         if self.verify:
             check(step.graph, step.name)
+        if self.seen is not None:
+            self.seen.steps.append(step)
         self.text(f"{step.name}.txt", lambda: print_graph(step.graph))
 
     def plan(self, plan: FusionPlan) -> None:
+        if self.seen is not None:
+            self.seen.plans.append(plan)
         if self.verify:
             problems = check_plan(plan)
             if problems:
@@ -80,9 +94,21 @@ class Dump:
             found = "; ".join(problems)
             raise VerifyError("a kernel that keeps its bounds and its order", found, where=kernel.name)
 
-    def kernel(self, name: str, kernel: Kernel, source: str) -> None:
+    def kernel(self, name: str, pattern: FusionPattern, kernel: Kernel, source: str) -> None:
+        if self.seen is not None:
+            self.seen.built.append(Built(pattern, name, kernel, source))
         self.text(f"{name}.kernel.txt", lambda: print_kernel(kernel))
         self.text(f"{name}.py", lambda: source)
+
+    def refused(self, name: str, pattern: FusionPattern, reason: str) -> None:
+        """The pattern stays XLA's: no kernel expresses it, or the gate does not keep it."""
+        if self.seen is not None:
+            self.seen.refused.append((pattern, reason))
+        self.text(f"{name}.refused.txt", lambda: reason)
+
+    def stitched(self, graph: Graph) -> None:
+        if self.seen is not None:
+            self.seen.stitched = graph
 
 
 def open_dump(options: CompileOptions, name: str) -> Dump:
@@ -91,4 +117,4 @@ def open_dump(options: CompileOptions, name: str) -> Dump:
     if options.dump_dir is not None:
         safe = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
         folder = Path(options.dump_dir) / f"{safe}_{next(_calls)}"
-    return Dump(folder, options.print_after, options.verify)
+    return Dump(folder, options.print_after, options.verify, begin(name, options))

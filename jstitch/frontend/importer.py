@@ -70,13 +70,14 @@ def import_ops(
 
 def import_module(module: ir.Module) -> Graph:
     """Import `main`, or the only public function. Raises ValueError when there is no such function."""
-    importer = _Importer(module)
-    block = _entry(importer.symbols).regions[0].blocks[0]
+    block = entry_function(module).regions[0].blocks[0]
     ops = [view.operation for view in block.operations]
     return import_ops(ops[:-1], list(block.arguments), list(ops[-1].operands), module).graph
 
 
-def _entry(functions: dict[str, ir.Operation]) -> ir.Operation:
+def entry_function(module: ir.Module) -> ir.Operation:
+    """`main`, or the only public function. Raises ValueError when there is no such function."""
+    functions = _functions(module)
     public = [name for name, f in functions.items() if "sym_visibility" not in f.attributes or _is_public(f)]
     name = "main" if "main" in functions else public[0] if len(public) == 1 else None
     if name is None:

@@ -92,7 +92,7 @@ class MeasuredGate:
         plain, stitched, donated = _both(pattern, attrs)
         shortest = min(model.ours.seconds, model.xla.seconds)
         turns = 1 if shortest > SHORT else max(2, min(MOST_TURNS, round(3 * SHORT / max(shortest, 1e-9))))
-        key = verdict_key("pattern", program_text(plain), attrs["text"], str(donated), str(turns))
+        key = verdict_key("pattern", program_text(plain), _nameless(attrs), str(donated), str(turns))
 
         def measure(seconds: float) -> Verdict:
             own = self._own_bytes()
@@ -205,7 +205,12 @@ def _ordered(graph: Graph, pairs: Sequence[tuple[int, int]]) -> Graph:
 
 def kernel_texts(graph: Graph) -> list[str]:
     """Of its kernels, sorted; two graphs made from one are the same when these are."""
-    return sorted(str(op.attrs["text"]) for op in graph.walk() if op.name == KERNEL)
+    return sorted(_nameless(op.attrs) for op in graph.walk() if op.name == KERNEL)
+
+
+def _nameless(attrs: Mapping[str, Any]) -> str:
+    """The kernel's text without its name: equal kernels are one."""
+    return str(attrs["text"]).replace(attrs["name"], "")
 
 
 @contextmanager

@@ -31,8 +31,6 @@ from jstitch.passes.plan import FusionPattern
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.runtime.report import note
 
-READY = True
-
 
 def rewrite(
     ops: Sequence[Any],
@@ -54,14 +52,9 @@ def rewrite(
     imported = import_ops(ops, args, results, module)
     dump = open_dump(options, name)
     dump.text("input.mlir", lambda: print_ops(ops))
-    graph = run(imported.graph, PIPELINE, dump.after_pass)
-    graph = copy_returned(graph, None if arguments is None else Returned(arguments, donated))
-    given = {
-        graph.inputs[k]: graph.outputs[out]
-        for k, out in donated.items()
-        if out is not None and out < len(graph.outputs)
-    }
-    stitched = tuned_graph(graph, options, name, dump, backend, given)
+    stitched = rewrite_graph(
+        imported.graph, options, name, dump, backend, donated=donated, arguments=arguments
+    )
     kernels = sum(op.name == KERNEL for op in stitched.walk())
     if not kernels:
         measured = options.tune == "measure"
@@ -71,6 +64,30 @@ def rewrite(
     note(kernels=kernels)
     dump.text("output.mlir", lambda: str(module))
     return new
+
+
+def rewrite_graph(
+    graph: Graph,
+    options: CompileOptions,
+    name: str,
+    dump: Dump,
+    backend: Backend,
+    *,
+    donated: Mapping[int, int | None],
+    arguments: Collection[int] | None = None,
+) -> Graph:
+    """The whole pipeline on an imported graph: passes, plans, kernels. Arguments as for `rewrite`."""
+    dump.imported(graph)
+    graph = run(graph, PIPELINE, dump.after_pass)
+    graph = copy_returned(graph, None if arguments is None else Returned(arguments, donated))
+    given = {
+        graph.inputs[k]: graph.outputs[out]
+        for k, out in donated.items()
+        if out is not None and out < len(graph.outputs)
+    }
+    stitched = tuned_graph(graph, options, name, dump, backend, given)
+    dump.stitched(stitched)
+    return stitched
 
 
 def tuned_graph(
@@ -153,14 +170,16 @@ class _Builder:
             kernel = alias_donated(kernel, pattern, self.donated)
             self.dump.check(kernel)
             built = self.backend.build(kernel, self.options.cache_dir)
-            self.dump.kernel(name, kernel, built.text)
         except (CannotLowerError, CannotBuildError) as error:
             note(details_refused=str(error))
+            self.dump.refused(name, pattern, str(error))
             return None
         self.count += 1
-        attrs = {"name": name, "kernel": kernel, "calls": built.calls, "text": built.text.replace(name, "")}
+        attrs = {"name": name, "kernel": kernel, "calls": built.calls, "text": built.text}
         if self.gate is not None and not self.gate.keeps(pattern, attrs):
+            self.dump.refused(name, pattern, str(self.gate.decisions[-1]))
             return None
+        self.dump.kernel(name, pattern, kernel, built.text)
         self.traffic |= built.traffic
         note(bytes=dict(self.traffic))
         return attrs

@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from typing import TYPE_CHECKING
 
 from jstitch.runtime.file_lock import locked
 from jstitch.runtime.performance_library import PerformanceLibrary, Verdict
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 
 class UnmeasuredError(Exception):
@@ -90,8 +91,9 @@ class TuningSession:
         if self._bar is None:
             if not sys.stderr.isatty():
                 return
-            columns = (TextColumn("jstitch measures {task.description}"), BarColumn(), TimeElapsedColumn())
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            from jstitch.runtime.progress import budget_bar
+
+            self._bar = budget_bar()
             self._stack.enter_context(self._bar)
             self._bar.add_task(subject, total=self.seconds)
         task = self._bar.task_ids[0]

@@ -256,7 +256,7 @@ def test_errors_come_without_the_compilers_frames() -> None:
 
 def test_numpy_without_an_alias_that_numba_cuda_names() -> None:
     script = (
-        "import numpy, scipy.optimize\n"
+        "import numpy\n"
         "if hasattr(numpy, 'row_stack'): del numpy.row_stack\n"
         "import jstitch.codegen.cuda.compile_kernel\n"
     )

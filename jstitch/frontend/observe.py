@@ -1,0 +1,81 @@
+"""What one stitched call became, stage by stage, kept for those who ask: plan, explain, report, run.
+
+with observing() as calls:              # this thread's lowerings, while the block is open
+    jstitch.jit(f).lower(*args)
+calls[0].plans[-1].refusals, calls[0].built[0].kernel
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.ir.graph import Graph
+from jstitch.options import CompileOptions
+from jstitch.passes.pipeline import Step
+from jstitch.passes.plan import FusionPattern, FusionPlan
+from jstitch.passes.profile import Profile, current
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A pattern that became a kernel, and the text that the target's compiler was given."""
+
+    pattern: FusionPattern
+    name: str
+    kernel: Kernel
+    text: str
+
+
+@dataclass(eq=False)
+class Observed:
+    """One stitched call.
+
+    profile: of the target that it was lowered for. graph: as it was imported. steps: after each pass.
+    plans: of every frame, those of inner loops first, the whole call's last; their frames may hold copies of
+    the last step's ops. built: kernels, in program order within a frame. refused: patterns that stay XLA's
+    after all, and why. stitched: the graph with `jstitch.kernel` ops; None when the pipeline did not end.
+    """
+
+    name: str
+    options: CompileOptions
+    profile: Profile
+    graph: Graph | None = None
+    steps: list[Step] = field(default_factory=list)
+    plans: list[FusionPlan] = field(default_factory=list)
+    built: list[Built] = field(default_factory=list)
+    refused: list[tuple[FusionPattern, str]] = field(default_factory=list)
+    stitched: Graph | None = None
+
+
+class _Open(threading.local):
+    """Lists that this thread's lowerings are appended to, innermost last."""
+
+    def __init__(self) -> None:
+        self.lists: list[list[Observed]] = []
+
+
+_open = _Open()
+
+
+@contextmanager
+def observing() -> Iterator[list[Observed]]:
+    """Collect what this thread's stitched calls become while the block is open."""
+    calls: list[Observed] = []
+    _open.lists.append(calls)
+    try:
+        yield calls
+    finally:
+        _open.lists.pop()
+
+
+def begin(name: str, options: CompileOptions) -> Observed | None:
+    """The observation of one call, None when nobody looks."""
+    if not _open.lists:
+        return None
+    seen = Observed(name, options, current())
+    _open.lists[-1].append(seen)
+    return seen

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
 from jstitch.codegen.backend import Built, KernelCall
 from jstitch.codegen.cpu.build import prepare
-from jstitch.codegen.cpu.emit import emit
-from jstitch.codegen.kernel_ir import Kernel
+from jstitch.codegen.cpu.emit import Emitted, emit
+from jstitch.codegen.cpu.stream import Streamed
+from jstitch.codegen.kernel_ir import Buffer, Kernel, Load, Store
+from jstitch.codegen.memory_map import arena_map, memory_fields
 from jstitch.runtime.cpu_handler import TARGET
 
 
@@ -26,4 +30,15 @@ class CpuBackend:
             tuple(kernel.results[k] for k in emitted.results),
             aliases,
         )
-        return Built(emitted.source.text, (call,))
+        return Built(emitted.source.text, (call,), describe=lambda: _describe(emitted))
+
+
+def _describe(emitted: Emitted) -> dict[str, Any]:
+    """source: all of it but its text."""
+    fields = json.loads(emitted.source.payload)
+    del fields["text"]
+    return {"target": "cpu", "source": fields, "memory": memory_fields(arena_map(emitted.kernel, _touched))}
+
+
+def _touched(i: Load | Store) -> tuple[Buffer, ...]:
+    return (i.buffer, i.tile) if isinstance(i, Streamed) else (i.buffer,)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -20,8 +21,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from jstitch.codegen.kernel_source import KernelSource
+from jstitch.errors import JstitchWarning
 from jstitch.runtime import cpu_handler
-from jstitch.runtime.cache import KernelCache, kernel_store
+from jstitch.runtime.cache import KernelCache, Label, kernel_store
 from jstitch.runtime.direct_call import call_directly
 from jstitch.runtime.native_object import host_processor, load_object
 from jstitch.runtime.process_block import LoadedKernel, LoadedPhase, load_kernel
@@ -44,6 +46,19 @@ def prepare(source: KernelSource, cache_dir: str | None = None) -> Mapping[str, 
 def register() -> None:
     """Register the FFI target with JAX; later calls do nothing."""
     cpu_handler.register(_build_payload, kernel_store())
+
+
+def register_or_warn() -> None:
+    """`register` for `import jstitch`: where nothing can be compiled, programs stay XLA's."""
+    try:
+        register()
+    except Exception as error:
+        warnings.warn(
+            f"jstitch cannot run kernels on the CPU: {type(error).__name__}: {error}."
+            " `python -m jstitch doctor` says what works.",
+            JstitchWarning,
+            stacklevel=2,
+        )
 
 
 def build(source: KernelSource, cache_dir: str | None = None) -> LoadedKernel:
@@ -71,13 +86,25 @@ def _build_payload(digest: str, payload: str) -> LoadedKernel:
 
 
 def _load(source: KernelSource, store: KernelCache) -> LoadedKernel:
-    symbols = [f"jstitch_{source.digest}_{i}" for i in range(len(source.phases))]
+    symbols = _symbols(source)
     addresses = load_object(_object(source, symbols, store), symbols)
     phases = [
         LoadedPhase(address, phase.programs, phase.work)
         for address, phase in zip(addresses, source.phases, strict=True)
     ]
     return load_kernel(source.num_args, source.num_results, source.scratch_bytes, source.arena_bytes, phases)
+
+
+def assembly(source: KernelSource) -> str:
+    """LLVM's assembly of a kernel for this processor, compiled anew. Raises what `build` does."""
+    # Imported here because Numba costs half a second, and nothing else needs it here.
+    from jstitch.codegen.cpu.compile_kernel import compile_kernel
+
+    return compile_kernel(source, _symbols(source), as_text=True).decode()
+
+
+def _symbols(source: KernelSource) -> list[str]:
+    return [f"jstitch_{source.digest}_{i}" for i in range(len(source.phases))]
 
 
 def _object(source: KernelSource, symbols: Sequence[str], store: KernelCache) -> bytes:
@@ -88,8 +115,13 @@ def _object(source: KernelSource, symbols: Sequence[str], store: KernelCache) ->
         from jstitch.codegen.cpu.compile_kernel import compile_kernel
 
         found = compile_kernel(source, symbols)
-        store.put(key, found)
+        store.put(key, found, Label(f"cpu {host_processor().split()[1]}", versions()))
     return found
+
+
+def versions() -> str:
+    """What machine code depends on besides its source, in words."""
+    return f"{toolchain()} cpu={_environment()[:12]}"
 
 
 @cache

@@ -13,18 +13,18 @@ from jstitch.codegen.kernel_source import KernelSource
 from jstitch.runtime.numba_compiler import NativeFunction, compile_functions, compile_ir
 
 
-def compile_kernel(source: KernelSource, symbols: Sequence[str]) -> bytes:
-    """The object with the phase functions of `source` exported as `symbols`.
+def compile_kernel(source: KernelSource, symbols: Sequence[str], as_text: bool = False) -> bytes:
+    """The object with the phase functions of `source` exported as `symbols`; as_text: its assembly.
 
     Raises numba.core.errors.NumbaError, SyntaxError, or KeyError for a phase that the text does not define.
     """
     names = load_text(source)
     functions = {s: phase.function for s, phase in zip(symbols, source.phases, strict=True)}
     try:
-        found = compile_ir(lower_text(source.text, names, functions))
+        found = compile_ir(lower_text(source.text, names, functions), as_text)
     except Unsupported:
         items = [NativeFunction(symbol, names[name], 3) for symbol, name in functions.items()]
-        found = compile_functions(items, symbols)
+        found = compile_functions(items, symbols, as_text)
     linecache.cache.pop(names["__file__"], None)  # kept only where a traceback may still quote it
     return found
 

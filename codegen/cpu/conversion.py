@@ -15,7 +15,7 @@ from numba.core import types
 from numba.core.errors import TypingError
 
 from jstitch.codegen.cpu import convert
-from jstitch.codegen.cpu.declare import declare, is_float, is_integral, plain
+from jstitch.codegen.cpu.declare import Build, declare, emitter, is_float, is_integral, plain
 from jstitch.codegen.cpu.expression import Value
 
 
@@ -96,3 +96,14 @@ def bitcast(dtype_name: str) -> Any:
         return target.numba(source), codegen
 
     return declare(name, 1, typing, bitcast.__doc__)
+
+
+def of_words(name: str, build: Build) -> Any:
+    """A function of a u32 that holds two narrow floats; its result is an f32."""
+    return declare(name, 1, lambda _: (types.float32(types.uint32), emitter(build)), build.__doc__)
+
+
+def to_words(name: str, build: Build) -> Any:
+    """A function of two f32 whose result is the u32 that holds both as narrow floats."""
+    kind = types.uint32(types.float32, types.float32)
+    return declare(name, 2, lambda *_: (kind, emitter(build)), build.__doc__)

@@ -100,6 +100,28 @@ def _encode_bf16(x: Value) -> Value:
     return select(x.is_nan(), upper | 0x40, rounded).resize(16, signed=False)
 
 
+def low_bf16(word: Value) -> Value:
+    """The bf16 in the lower half of a word, as f32."""
+    return (word << 16).as_float()
+
+
+def high_bf16(word: Value) -> Value:
+    """The bf16 in the upper half of a word, as f32."""
+    return (word & -0x10000).as_float()
+
+
+def pack_bf16(low: Value, high: Value) -> Value:
+    """The word of two f32, rounded as `encode` rounds."""
+    return _rounded_bf16(low).shift_down(16) | (_rounded_bf16(high) & -0x10000)
+
+
+def _rounded_bf16(x: Value) -> Value:
+    """Bits of which the upper half is the bf16, and the lower half nothing."""
+    bits = x.bits()
+    rounded = bits + 0x7FFF + (bits.shift_down(16) & 1)
+    return select(x.is_nan(), bits | 0x400000, rounded)
+
+
 def _round_bits(magnitude: Value, form: Narrow) -> Value:
     """The code of a value that is normal in the format: drop mantissa bits to nearest even."""
     drop = 23 - form.mantissa

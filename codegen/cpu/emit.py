@@ -11,8 +11,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from jstitch.codegen.comments import stage_comments
 from jstitch.codegen.cpu.assign_slots import Slots
 from jstitch.codegen.cpu.bound_exponents import bound_exponents
+from jstitch.codegen.cpu.halves import LoadPair, PairLoop, StorePair, pair_halves
+from jstitch.codegen.cpu.invariant_divisors import divide_by_invariants
 from jstitch.codegen.cpu.prefetch import LINE, Ask, prefetches
 from jstitch.codegen.cpu.stream import Streamed, stream_results
 from jstitch.codegen.kernel_ir import (
@@ -33,21 +36,25 @@ from jstitch.codegen.kernel_ir import (
 )
 from jstitch.codegen.kernel_source import KernelSource, PhaseSource
 from jstitch.codegen.print_index import print_index
-from jstitch.ir.index import mul
+from jstitch.ir.index import Index, floordiv, mul
 
 
 @dataclass(frozen=True)
 class Emitted:
-    """The source, and what its slots are: operand and result numbers of the kernel, in slot order."""
+    """The source, and what its slots are: operand and result numbers of the kernel, in slot order.
+
+    kernel: as it was written out, with the tiles of streamed results.
+    """
 
     source: KernelSource
     operands: tuple[int, ...]
     results: tuple[int, ...]
+    kernel: Kernel
 
 
 def emit(kernel: Kernel) -> Emitted:
     """Source whose phase functions have the runtime's signature (see kernel_source)."""
-    kernel = stream_results(bound_exponents(kernel))
+    kernel = pair_halves(stream_results(divide_by_invariants(bound_exponents(kernel))))
     slots = Slots(kernel)
     lines: list[str] = []
     for n, phase in enumerate(kernel.phases):
@@ -66,7 +73,7 @@ def emit(kernel: Kernel) -> Emitted:
         kernel.arena_bytes,
         phases,
     )
-    return Emitted(source, tuple(slots.operands), tuple(slots.results))
+    return Emitted(source, tuple(slots.operands), tuple(slots.results), kernel)
 
 
 def _imports(body: str) -> str:
@@ -91,7 +98,8 @@ def _emit_phase(phase: Phase, name: str, slots: Slots) -> list[str]:
     classes: dict[tuple[object, ...], list[Lane]] = {}
     for lane in phase.lanes:
         spaces = (b.space for b in _buffers(lane))
-        classes.setdefault((*_Lane(lane, slots.aliases).lines(), *spaces), []).append(lane)
+        code = (line for line in _Lane(lane, slots.aliases).lines() if not line.lstrip().startswith("#"))
+        classes.setdefault((*code, *spaces), []).append(lane)
     parts: list[list[Lane]] = []
     for lanes in classes.values():
         parts += [lanes] if slots.can_pack([_buffers(lane) for lane in lanes]) else [[lane] for lane in lanes]
@@ -177,7 +185,7 @@ class _Lane:
         return [lo, hi, f"for {var} in range(lo, hi):", *_indent(body)]
 
     def _stage(self, stage: Stage) -> list[str]:
-        return [f"# {stage.note}", *(line for nest in stage.nests for line in self._nest(nest, 0))]
+        return [*stage_comments(stage), *(line for nest in stage.nests for line in self._nest(nest, 0))]
 
     def _nest(self, nest: Nest, depth: int) -> list[str]:
         out = [self._instr(i) for i in nest.body if i.depth == depth]
@@ -220,13 +228,19 @@ class _Lane:
         if loop.var.name != ROW:
             return f"for {loop.var.name} in range({loop.lo}, {loop.hi}):"
         if self.lane.flat:
-            return f"for {ROW} in range(lo, hi):"
+            pairs = isinstance(loop, PairLoop)
+            return f"for {ROW} in range({'quotient(lo, 2), quotient(hi, 2)' if pairs else 'lo, hi'}):"
         return f"for {ROW} in range({STEP} * {step}, {STEP} * {step} + {step}):" if step > 1 else None
 
     def _instr(self, instr: Instr) -> str:
         match instr:
             case Let(name, text, _):
                 return f"{name} = {text}"
+            case LoadPair(name, b, offset, _):
+                return f"{name} = load_u32(b{self.number[b]}, {_word(offset)}, {self._scope(b)})"
+            case StorePair(b, offset, value, _, second):
+                where = f"b{self.number[b]}, {_word(offset)}"
+                return f"store_u32({where}, pack_bf16({value}, {second}), {self._scope(b)})"
             case Load(name, b, offset, _):
                 return (
                     f"{name} = load_{_suffix(b)}(b{self.number[b]}, {print_index(offset)}, {self._scope(b)})"
@@ -241,6 +255,11 @@ class _Lane:
     def _scope(self, b: Buffer) -> int:
         """0 is the table of pointers itself."""
         return self.scope[b] + 1
+
+
+def _word(offset: Index) -> str:
+    """The word that begins at an even element of two bytes."""
+    return print_index(floordiv(offset, 2))
 
 
 def _suffix(b: Buffer) -> str:

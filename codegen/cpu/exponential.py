@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from jstitch.codegen.cpu.expression import Value, host_has, larger, polynomial, select, smaller
+from jstitch.codegen.cpu.expression import Value, fuses, host_has, larger, polynomial, select, smaller
 
 LN2 = math.log(2.0)
 ROUND32 = 1.5 * 2.0**23  # adding it leaves the nearest integer in the low bits, without a float-to-int of NaN
@@ -176,8 +176,8 @@ def log1p(x: Value) -> Value:
     return select(x.equals(0.0), x, result)
 
 
-# tanh(x)/x = P(x^2)/Q(x^2) on |x| <= TANH_LIMIT, error 2e-8; above it is 1
-TANH_LIMIT = 9.02
+# tanh(x)/x = P(x^2)/Q(x^2) on |x| < 9, error 2e-8. TANH_ONE: the first f32 whose ratio, in f32, is 1
+TANH_ONE = 7.904656887054443
 TANH_P = (
     0.99999997886050371,
     0.13379777226004871,
@@ -197,7 +197,10 @@ def odd_ratio(x: Value, above: Sequence[float], below: Sequence[float], limit: f
 def tanh(x: Value) -> Value:
     if x.is_double:
         return _tanh64(x)
-    return odd_ratio(x, TANH_P, TANH_Q, TANH_LIMIT)
+    bounded = clamp(x, -TANH_ONE, TANH_ONE)
+    square = bounded * bounded
+    ratio = bounded * polynomial(square, TANH_P) / polynomial(square, TANH_Q)
+    return ratio if fuses() else clamp(ratio, -1.0, 1.0)  # two roundings may end above 1
 
 
 def _tanh64(x: Value) -> Value:

@@ -29,6 +29,11 @@ def host_has(feature: str) -> bool:
     return bool(binding.get_host_cpu_features().get(feature, False))
 
 
+def fuses() -> bool:
+    """Whether the machine has a fused multiply-add."""
+    return host_has("fma") or not binding.get_default_triple().startswith("x86")
+
+
 @dataclass(frozen=True, eq=False)
 class Value:
     """An LLVM value and the builder that extends it. Comparisons are methods or `<`; `==` is Python's."""
@@ -195,7 +200,7 @@ class Value:
 
     def fma(self, factor: Value | Number, addend: Value | Number) -> Value:
         """self * factor + addend; one rounding where the machine can, two where it would cost a libm call."""
-        if host_has("fma") or not binding.get_default_triple().startswith("x86"):
+        if fuses():
             return self.call("llvm.fma", factor, addend)
         return self * factor + addend
 

@@ -13,6 +13,8 @@ from numba.core import types
 
 from jstitch.codegen.cpu import (
     conversion,
+    convert,
+    division,
     exponential,
     flush,
     integer,
@@ -78,6 +80,7 @@ mul_reassoc = floats("mul_reassoc", 2, rounding.multiply_reassociated)
 max_reassoc = floats("max_reassoc", 2, rounding.maximum_reassociated)
 min_reassoc = floats("min_reassoc", 2, rounding.minimum_reassociated)
 
+divide_invariant = floats("divide_invariant", 2, division.by_invariant)
 exp = floats("exp", 1, exponential.exp)
 exp_nonpositive = floats("exp_nonpositive", 1, exponential.exp_nonpositive)
 exp2 = floats("exp2", 1, exponential.exp2)
@@ -159,6 +162,11 @@ convert_f32 = conversion.conversion("f32")
 convert_f64 = conversion.conversion("f64")
 convert_f8e4m3fn = conversion.conversion("f8e4m3fn")
 convert_f8e5m2 = conversion.conversion("f8e5m2")
+
+# words of two bf16
+low_bf16 = conversion.of_words("low_bf16", convert.low_bf16)
+high_bf16 = conversion.of_words("high_bf16", convert.high_bf16)
+pack_bf16 = conversion.to_words("pack_bf16", convert.pack_bf16)
 
 # bits: the same width
 bitcast_s8 = conversion.bitcast("s8")

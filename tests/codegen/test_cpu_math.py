@@ -210,3 +210,13 @@ def test_denormals_are_kept_or_flushed(name: str) -> None:
     xla = xla_answers(DENORMALS, "f32")[name]
     near = [np.isclose(got, e, rtol=1e-5, atol=1.2e-38, equal_nan=True) for e in (exact, flushed, xla)]
     assert np.logical_or.reduce(near).all(), f"{got}: expected {exact} or {flushed}"
+
+
+def test_tanh_reaches_one_and_never_passes_it() -> None:
+    first, last = (np.float32(bound).view(np.int32) for bound in (4.0, 10.0))
+    x = np.arange(first, last, dtype=np.int32).view(np.float32)
+    tanh = compile_loop("tanh({0})", ("f32",), "f32")
+    for sign in (1, -1):
+        got = np.abs(tanh(x * np.float32(sign)))
+        assert got.max() == 1
+        assert (got[x >= 7.904657] == 1).all()

@@ -1,0 +1,178 @@
+"""bf16 two at a time: a 32-bit word holds two neighbours, each of which is an f32 once the other is masked.
+
+    v0 = load_bf16(b0, i, 1)                       v4 = load_u32(b0, k, 1)             # i = 2 k and 2 k + 1
+    store_bf16(b1, i, v0 * v2, 2)        ->        v0 = low_bf16(v4)
+                                                   v5 = high_bf16(v4)
+                                                   store_u32(b1, k, pack_bf16(v0 * v2, v5 * v2), 2)
+
+Widening 16-bit lanes takes two instructions of the few units that shift and shuffle, and narrowing them more;
+halves of a word need one, and none that crosses lanes. Loops whose running elements are bf16 alone, all of
+them in pairs that begin at even places, are written so. The order of the elements stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from jstitch.codegen.cpu.stream import Streamed
+from jstitch.codegen.kernel_ir import ROW, Instr, Kernel, Lane, Let, Load, Loop, Nest, Phase, Stage, Store
+from jstitch.ir.index import Dynamic, Index, Var, add, atoms, mul, substitute, var
+from jstitch.ir.types import DType
+
+SHORT = 32  # elements; a shorter loop does not fill the vectors of both halves
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_NUMBERED = re.compile(r"\bv(\d+)\b")
+
+
+@dataclass(frozen=True)
+class PairLoop(Loop):
+    """A loop over pairs: lo and hi count pairs; a flat lane's bounds are halved where they are used."""
+
+
+@dataclass(frozen=True)
+class LoadPair(Load):
+    """name = the word of elements `offset` and the next, in a loop over pairs."""
+
+
+@dataclass(frozen=True)
+class StorePair(Store):
+    """Elements `offset` and the next become `value` and `second`."""
+
+    second: str
+
+
+def pair_halves(kernel: Kernel) -> Kernel:
+    """The kernel with its loops over bf16 elements as loops over pairs."""
+    phases = tuple(Phase(tuple(map(_lane, phase.lanes))) for phase in kernel.phases)
+    return replace(kernel, phases=phases)
+
+
+def _lane(lane: Lane) -> Lane:
+    names = _Names(lane)
+    stages = (
+        replace(stage, nests=tuple(_nest(nest, lane, names) for nest in stage.nests)) for stage in lane.stages
+    )
+    return replace(lane, stages=tuple(stages))
+
+
+@dataclass
+class _Names:
+    """Numbers of values that the lane does not use yet."""
+
+    lane: Lane
+    last: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        instructions = (i for stage in self.lane.stages for i in _instructions(stage))
+        texts = (i.name for i in instructions if not isinstance(i, Store))
+        self.last = max((int(n) for text in texts for n in _NUMBERED.findall(text)), default=0)
+
+    def new(self) -> str:
+        self.last += 1
+        return f"v{self.last}"
+
+
+def _instructions(stage: Stage) -> Iterator[Instr]:
+    return (i for nest in stage.nests for i in (*nest.body, *nest.after))
+
+
+def _nest(nest: Nest, lane: Lane, names: _Names) -> Nest:
+    depth = len(nest.loops)
+    inner = [i for i in nest.body if i.depth == depth]
+    if not nest.loops or not _runs_even(nest.loops[-1], lane) or not _all_pairs(inner, nest.loops[-1].var):
+        return nest
+    loop = nest.loops[-1]
+    pairs = PairLoop(loop.var, loop.lo // 2, loop.hi // 2)
+    body = [i for i in nest.body if i.depth < depth]
+    body += _Pairs(loop.var, {a.name for a in nest.accumulators}, names).body(inner)
+    return replace(nest, loops=(*nest.loops[:-1], pairs), body=tuple(body))
+
+
+def _runs_even(loop: Loop, lane: Lane) -> bool:
+    """Whether the loop is over elements, and every program's share of it is whole pairs."""
+    if lane.flat:
+        return loop.var.name == ROW and lane.rows % 2 == 0 and lane.rows >= SHORT
+    return loop.var.name != ROW and loop.lo % 2 == 0 and loop.hi % 2 == 0 and loop.hi - loop.lo >= SHORT
+
+
+def _all_pairs(inner: Sequence[Instr], running: Var) -> bool:
+    """Whether what moves with the loop is bf16 at even places, and nothing else depends on its variable."""
+    moving, stored = 0, set()
+    for i in inner:
+        if isinstance(i, Let):
+            if running.name in _NAME.findall(i.text):
+                return False
+            continue
+        moves = running in atoms([i.offset])
+        if isinstance(i, Streamed) or any(isinstance(a, Dynamic) for a in atoms([i.offset])):
+            return False
+        if (moves or isinstance(i, Store)) and not _is_pair(i, running):
+            return False
+        if isinstance(i, Store):
+            stored.add(i.buffer)
+        elif i.buffer in stored:
+            return False
+        moving += moves
+    return moving > 0
+
+
+def _is_pair(i: Load | Store, running: Var) -> bool:
+    """Whether elements 2 k and 2 k + 1 of the loop are the halves of one word."""
+    rest = add(i.offset, mul(var(running), -1))
+    even = all(k % 2 == 0 for k in (rest.const, *(k for _, k in rest.terms)))
+    return i.buffer.type.dtype is DType.BF16 and even and running not in atoms([rest])
+
+
+@dataclass
+class _Pairs:
+    """The loop's body for both halves of each word. again: names of the second half's values."""
+
+    running: Var
+    sums: set[str]
+    names: _Names
+    again: dict[str, str] = field(default_factory=dict)
+
+    def body(self, inner: Sequence[Instr]) -> list[Instr]:
+        first: list[Instr] = []
+        second: list[Instr] = []
+        stores: list[Instr] = []
+        for i in inner:
+            match i:
+                case Load() if self.running in atoms([i.offset]):
+                    word = replace(self._pair(i), name=self.names.new())
+                    first += [word, Let(i.name, f"low_bf16({word.name})", i.depth)]
+                    second.append(Let(self._second(i.name), f"high_bf16({word.name})", i.depth))
+                case Load():
+                    first.append(i)
+                case Let():
+                    first.append(i)
+                    second += self._repeated(i)
+                case Store(b, offset, value, depth):
+                    stores.append(StorePair(b, self._doubled(offset), value, depth, self._renamed(value)))
+        return [*first, *second, *stores]
+
+    def _pair(self, i: Load) -> LoadPair:
+        return LoadPair(i.name, i.buffer, self._doubled(i.offset), i.depth)
+
+    def _doubled(self, offset: Index) -> Index:
+        twice = mul(var(self.running), 2)
+        return substitute(offset, lambda atom: twice if atom == self.running else None)
+
+    def _second(self, name: str) -> str:
+        self.again[name] = self.names.new()
+        return self.again[name]
+
+    def _renamed(self, text: str) -> str:
+        return _NAME.sub(lambda m: self.again.get(m[0], m[0]), text)
+
+    def _repeated(self, let: Let) -> list[Let]:
+        """The instruction for the second half; nothing when it is the same for both."""
+        used = set(_NAME.findall(let.text))
+        if let.name in self.sums:
+            return [replace(let, text=self._renamed(let.text))]
+        if not used & (self.sums | self.again.keys()):
+            return []
+        text = self._renamed(let.text)
+        return [Let(self._second(let.name), text, let.depth)]

@@ -1,0 +1,53 @@
+"""Divisions in an innermost loop by a value from outside it.
+
+    v8 = load_f32(b3, 0, 4)                         v8 = load_f32(b3, 0, 4)
+    for i1 in range(0, 768):               ->       for i1 in range(0, 768):
+        v9 = v7 / v8                                    v9 = divide_invariant(v7, v8)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Nest, Phase, Store
+
+_DIVISION = re.compile(r"(\w+|float32\(\S+\)) / (\w+|float32\(\S+\))")
+_NUMBER = re.compile(r"float32\((.*)\)")
+
+
+def divide_by_invariants(kernel: Kernel) -> Kernel:
+    """The kernel with divide_invariant where it may stand."""
+    return replace(kernel, phases=tuple(Phase(tuple(map(_lane, p.lanes))) for p in kernel.phases))
+
+
+def _lane(lane: Lane) -> Lane:
+    stages = (replace(stage, nests=tuple(map(_nest, stage.nests))) for stage in lane.stages)
+    return replace(lane, stages=tuple(stages))
+
+
+def _nest(nest: Nest) -> Nest:
+    inner = len(nest.loops)
+    changing = {i.name for i in nest.body if not isinstance(i, Store) and i.depth == inner}
+    changing |= {a.name for a in nest.accumulators}
+    changing |= {loop.var.name for loop in nest.loops}
+    body = (_instr(i, changing) if i.depth == inner > 0 else i for i in nest.body)
+    return replace(nest, body=tuple(body))
+
+
+def _instr(i: Instr, changing: set[str]) -> Instr:
+    found = _DIVISION.fullmatch(i.text) if isinstance(i, Let) else None
+    if found is None or found[1] not in changing or found[2] in changing or _is_exact(found[2]):
+        return i
+    assert isinstance(i, Let)
+    return replace(i, text=f"divide_invariant({found[1]}, {found[2]})")
+
+
+def _is_exact(divisor: str) -> bool:
+    """Whether it is a literal power of two, whose reciprocal LLVM multiplies with, or no ordinary number."""
+    literal = _NUMBER.fullmatch(divisor)
+    if literal is None:
+        return False
+    number = float(literal[1])
+    return not math.isfinite(number) or number == 0.0 or math.frexp(abs(number))[0] == 0.5

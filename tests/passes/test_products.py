@@ -19,6 +19,7 @@ from jstitch.ir.graph import Graph, Op
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
 from jstitch.passes import profile
+from jstitch.passes.lead_products import lead_products
 from jstitch.passes.merge_products import PRODUCT, THRESHOLD, merge_products
 from jstitch.passes.turn_products import turn_products
 
@@ -138,7 +139,25 @@ def test_operands_that_no_kernel_makes_stay() -> None:
     assert turn_products(graph) is graph
 
 
+def sums(x: Any, a: Any, b: Any, c: Any) -> Any:
+    """A chain of sums of products, as the gradient of weights that are used again and again."""
+    return x + a.T @ b + (b.T @ a).T + a.T @ c + c
+
+
+def test_products_lead_the_sums_that_they_are_added_to() -> None:
+    graph = changed(lead_products, sums, *arrays((4, 4), (4, 4), (4, 4), (4, 4)))
+    made = {v: op for op in graph.ops for v in op.results}
+    added = [[made[v].name if v in made else "" for v in op.operands] for op in graph.ops if "add" in op.name]
+    turned = "stablehlo.transpose"
+    assert [names[0] for names in added] == [PRODUCT, turned, PRODUCT, "stablehlo.add"]
+
+
+def test_a_sum_of_two_products_stays() -> None:
+    graph = graph_of(lambda a, b: a @ b + b @ a, arrays((4, 4), (4, 4)))
+    assert lead_products(graph) is graph
+
+
 def test_the_cpu_keeps_products_as_they_are() -> None:
     graph = graph_of(attention, arrays((2, 5, 3, 4), (2, 5, 3, 4), (2, 5, 3, 4)))
     with profile.using(profile.CPU):
-        assert turn_products(merge_products(graph)) is graph
+        assert lead_products(turn_products(merge_products(graph))) is graph

@@ -37,7 +37,7 @@ def gpu_phases(kernel: Kernel, machine: Machine, spec: DeviceSpec) -> Iterator[L
     """The latency of each launch. Raises NoRoom for a kernel that the device cannot hold."""
     launches = emit(kernel, spec.shared_optin).source.launches
     for phase, launch in zip(kernel.phases, launches, strict=True):
-        yield launch_latency(_thread_work(phase, launch, spec), launch, machine, spec)
+        yield launch_latency(thread_work(phase, launch, spec), launch, machine, spec)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def launch_latency(work: WarpWork, launch: Launch, machine: Machine, spec: Devic
     return Latency.of(cycles / spec.clock, memory, machine.launch, nbytes, machine.overlap)
 
 
-def _thread_work(phase: Phase, launch: Launch, spec: DeviceSpec) -> WarpWork:
+def thread_work(phase: Phase, launch: Launch, spec: DeviceSpec) -> WarpWork:
     parts = [_lane_work(lane, launch.block, spec) for lane in phase.lanes]
     return WarpWork(
         sum(p.cycles for p in parts), sum(p.waits for p in parts), max(p.registers for p in parts)

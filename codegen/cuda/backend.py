@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
 from jstitch.codegen.backend import Built, CannotBuildError, KernelCall
 from jstitch.codegen.cuda.build import TARGET, prepare
-from jstitch.codegen.cuda.emit import emit
+from jstitch.codegen.cuda.emit import Emitted, emit
 from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.kernel_ir import Kernel
+from jstitch.codegen.memory_map import memory_fields
 from jstitch.device_spec import DeviceSpec
 
 
@@ -22,7 +25,7 @@ class CudaBackend:
         try:
             emitted = emit(kernel, self.spec.shared_optin)
         except NoRoom as error:
-            raise CannotBuildError(str(error)) from None
+            raise CannotBuildError(error.reason) from None
         configs = prepare(emitted.source, self.spec, cache_dir)
         calls = (
             KernelCall(TARGET, config, buffers.operands, buffers.results, buffers.aliases)
@@ -32,4 +35,15 @@ class CudaBackend:
             config["name"]: (launch.bytes_read, launch.bytes_written)
             for config, launch in zip(configs, emitted.source.launches, strict=True)
         }
-        return Built(emitted.source.text, tuple(calls), moved)
+        texts = zip(emitted.source.launches, configs, strict=True)
+        compiled = {f"{launch.function}.ptx": config["kernel_data"] for launch, config in texts}
+        return Built(
+            emitted.source.text, tuple(calls), moved, compiled, lambda: _describe(emitted, self.spec)
+        )
+
+
+def _describe(emitted: Emitted, spec: DeviceSpec) -> dict[str, Any]:
+    """source: all of it but its text."""
+    fields = json.loads(emitted.source.payload)
+    del fields["text"]
+    return {"target": spec.name, "source": fields, "memory": memory_fields(emitted.memory)}

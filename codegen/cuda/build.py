@@ -23,7 +23,7 @@ import numpy as np
 from jstitch.codegen.cuda.ptx_text import entry_name
 from jstitch.codegen.cuda.source import CudaSource, Launch
 from jstitch.errors import UnsupportedError
-from jstitch.runtime.cache import KernelCache, kernel_store
+from jstitch.runtime.cache import KernelCache, Label, kernel_store
 from jstitch.runtime.versions import toolchain
 
 TARGET = "__gpu$xla.gpu.ptx"
@@ -90,7 +90,7 @@ def _text(source: CudaSource, device: Device, position: int, store: KernelCache)
             stored = store.get(key)
             if stored is None:
                 stored = _compile(source, device, position).encode()
-                store.put(key, stored)
+                store.put(key, stored, _label(device))
             _texts[key] = stored.decode()
         return _texts[key]
 
@@ -110,6 +110,16 @@ def _compile(source: CudaSource, device: Device, position: int) -> str:
     anonymous = replace(source, name=_ANONYMOUS)
     launch = source.launches[position]
     return compile_launch(anonymous, launch, device.capability, device.ptx_version)
+
+
+def versions() -> str:
+    """What PTX depends on besides source and device, in words."""
+    return f"{toolchain()} cuda={_environment()[:12]}"
+
+
+def _label(device: Device) -> Label:
+    major, minor = device.capability
+    return Label(f"sm_{major}{minor}, PTX {device.ptx_version}", versions())
 
 
 @cache

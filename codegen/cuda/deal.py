@@ -74,12 +74,16 @@ class Dealt:
         return tuple(c for c in self.nest.combines if not c.buffers)
 
     @property
-    def long(self) -> bool:
-        """Whether each thread makes sums so long that several threads had better share one."""
+    def divisible(self) -> bool:
+        """Whether several threads can share the sum of an element."""
         names = {name for c in self.combines for name in c.names}
         alike = all(max(0, a.depth - self.rows) == len(self.loops) for a in self.nest.accumulators)
-        known = alike and all(a.name in names for a in self.nest.accumulators)
-        return self.mode is Mode.KEEP and known and self.inner[0].hi >= LONG
+        return self.mode is Mode.KEEP and alike and all(a.name in names for a in self.nest.accumulators)
+
+    @property
+    def long(self) -> bool:
+        """Whether each thread makes sums so long that several threads had better share one."""
+        return self.divisible and self.inner[0].hi >= LONG
 
     @property
     def instructions(self) -> tuple[Instr, ...]:

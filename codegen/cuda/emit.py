@@ -7,14 +7,17 @@ pointers, by its number.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from jstitch.codegen.cuda.emit_lane import LaneText, emit_lane
 from jstitch.codegen.cuda.emit_nest import indent
+from jstitch.codegen.cuda.emit_strips import emit_strips
 from jstitch.codegen.cuda.emit_tiles import emit_tiles
 from jstitch.codegen.cuda.source import CudaSource, Launch, Mode, Parameter
+from jstitch.codegen.cuda.strips import StripLane, in_strips
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Let, Load, Phase, Store
+from jstitch.codegen.memory_map import LaneMap
 
 BLOCK = 256
 SMALL_INDEX = 1 << 31
@@ -31,10 +34,11 @@ class LaunchBuffers:
 
 @dataclass(frozen=True)
 class Emitted:
-    """The source, and the buffers of each of its launches."""
+    """The source, the buffers of each of its launches, and where lanes keep values (alike ones once)."""
 
     source: CudaSource
     launches: tuple[LaunchBuffers, ...]
+    memory: tuple[LaneMap, ...] = ()
 
 
 def emit(kernel: Kernel, arena_bytes: int) -> Emitted:
@@ -43,15 +47,18 @@ def emit(kernel: Kernel, arena_bytes: int) -> Emitted:
     texts: list[str] = []
     launches: list[Launch] = []
     buffers: list[LaunchBuffers] = []
+    memory: list[LaneMap] = []
     written: set[Buffer] = set()
-    for n, phase in enumerate(kernel.phases):
+    for n, phase in enumerate(in_strips(kernel.phases, in_place)):
         part = _Phase(phase, f"phase{n}", in_place, written, arena_bytes)
         texts += ["", "", *part.text()]
         launches.append(part.launch())
         buffers.append(part.buffers)
+        memory += (replace(found, phase=n) for found in part.memory())
         written |= set(part.buffers.results)
     body = "\n".join(texts)
-    return Emitted(CudaSource(kernel.name, f"{_imports(body)}{body}\n", tuple(launches)), tuple(buffers))
+    source = CudaSource(kernel.name, f"{_imports(body)}{body}\n", tuple(launches))
+    return Emitted(source, tuple(buffers), tuple(memory))
 
 
 def _imports(body: str) -> str:
@@ -80,15 +87,15 @@ class _Phase:
         block = max(self._emit(lane, BLOCK).block for lane in self.phase.lanes)
         found: dict[LaneText, list[Lane]] = {}
         for lane in self.phase.lanes:
-            found.setdefault(self._emit(lane, block), []).append(lane)
-        alone = {text: lanes for text, lanes in found.items() if len(lanes) == 1}
-        named = {text: self._emit(lanes[0], block, named=True) for text, lanes in alone.items()}
-        return [(named.get(text, text), lanes) for text, lanes in found.items()]
+            found.setdefault(self._emit(_unquoted(lane), block), []).append(lane)
+        return [(self._emit(lanes[0], block, named=len(lanes) == 1), lanes) for lanes in found.values()]
 
     def _emit(self, lane: Lane, block: int, named: bool = False) -> LaneText:
         """named: by the kernel's names of its buffers; else by numbers, which equal lanes share."""
         numbers = {b: b.name if named else f"b{n}" for n, b in enumerate(_touched(lane))}
         given = numbers.__getitem__, lambda b: b not in self.changed, self.arena_bytes, block
+        if isinstance(lane, StripLane):
+            return emit_strips(lane, *given)
         return emit_tiles(lane, *given) or emit_lane(lane, *given)
 
     # -- text -----------------------------------------------------------------------------------------
@@ -114,6 +121,13 @@ class _Phase:
         out += [f"lane = quotient({first}, {text.programs})", f"p = {first} - lane * {text.programs}"]
         out += _tree([(k + 1, _pointers(lane)) for k, lane in enumerate(lanes)], "lane")
         return out + list(text.lines)
+
+    def memory(self) -> Iterator[LaneMap]:
+        """Of each piece of code that keeps something."""
+        for text, lanes in self.pieces:
+            number = next(n for n, lane in enumerate(self.phase.lanes) if lane is lanes[0])
+            if text.memory.areas:
+                yield replace(text.memory, lane=number, times=len(lanes))
 
     # -- launch ---------------------------------------------------------------------------------------
 
@@ -172,6 +186,11 @@ def _buffers(phase: Phase, in_place: Mapping[Buffer, Buffer], written: set[Buffe
                 operands.append(source)
             aliases[n] = operands.index(source)
     return LaunchBuffers(tuple(operands), tuple(results), aliases)
+
+
+def _unquoted(lane: Lane) -> Lane:
+    """The lane without the user's lines: equal lanes of different lines share code."""
+    return replace(lane, stages=tuple(replace(stage, lines=()) for stage in lane.stages))
 
 
 def _instructions(phase: Phase) -> list[Load | Store | Let]:

@@ -1,7 +1,7 @@
 """The text at the end of a program: what its teams carried from row to row is combined and stored.
 
-h2[k] of 4 teams    ->   each team's row to the arena, barrier, combined element by element  ->  s0[p * n + e]
-h3 of 256 threads   ->   combined over the CTA by an exchange                                 ->  s1[p]
+h2[k] of 4 teams    ->   each team's row to the arena, barrier, combined in halves          ->  s0[p * n + e]
+h3 of 256 threads   ->   combined over the CTA by an exchange                               ->  s1[p]
 
 Partial results that combine together (a sum and the count of its elements) do so here, too; among them may be
 single numbers, of which every thread of a team has a copy.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from jstitch.codegen.cuda.deal import WARP, Mode
 from jstitch.codegen.cuda.emit_nest import indent, suffix
 from jstitch.codegen.cuda.exchange import SLOT, Team, exchange, merge
-from jstitch.codegen.cuda.homes import Carry, Homes, InArena, InRegisters, NoRoom, Scalar
+from jstitch.codegen.cuda.homes import Carry, Common, Homes, InArena, InRegisters, NoRoom, Scalar
 from jstitch.codegen.kernel_ir import OTHER, Buffer, Combine
 
 
@@ -41,7 +41,7 @@ class Ends:
             if _is_numbers(carries):
                 most = max(most, len(carries) * SLOT * max(1, self.team.block // WARP))
             elif self.team.teams > 1:
-                most = max(most, sum(map(_row_bytes, carries)) * self.team.teams)
+                most = max(most, len(carries) * _row_bytes(carries) * self.team.teams)
         return self.reserved + most if most else 0
 
     def lines(self) -> list[str]:
@@ -79,24 +79,24 @@ class Ends:
             return self._own_elements(combine, self._stores(combine))
         if any(isinstance(self.homes.tiles[b], InArena) for b in combine.buffers):
             raise NoRoom("partial results in the arena with several teams")
-        put, first, other = [], [], []
-        for name, c in zip(combine.names, carries, strict=True):
-            dtype, row, e = suffix(c.buffer.type.dtype), _row_bytes(c), "e" if c.size > 1 else "0"
-            put += _once(c, f"shared_store_{dtype}({tile} + team * {row}, {e}, {name})")
-            first.append(f"{name} = shared_load_{dtype}({tile}, {e})")
-            other.append(f"{name}{OTHER} = shared_load_{dtype}({tile} + (g + 1) * {row}, {e})")
-            tile += row * teams
         size = max(c.size for c in carries)
-        return [
-            "barrier()",
-            *self._own_elements(combine, put),
-            "barrier()",
-            f"for e in range(thread(), {size}, {self.team.block}):",
-            *indent(first),
-            f"    for g in unroll({teams - 1}):",
-            *indent(indent([*other, *merge(combine)])),
-            *indent(self._stores(combine)),
-        ]
+        row, put, first, other = _row_bytes(carries), [], [], []
+        for name, c in zip(combine.names, carries, strict=True):
+            dtype = suffix(c.buffer.type.dtype)
+            put.append(f"shared_store_{dtype}({tile} + team * {row}, e, {name})")
+            first.append(f"{name} = shared_load_{dtype}({tile} + team * {row}, e)")
+            other.append(f"{name}{OTHER} = shared_load_{dtype}({tile} + (team + HALF) * {row}, e)")
+            tile += row * teams
+        lines = ["barrier()", *self._own_elements(combine, put), "barrier()"]
+        half = teams // 2
+        while half:
+            second = [line.replace("HALF", str(half)) for line in other]
+            last = self._stores(combine) if half == 1 else put
+            body = [*first, *second, *merge(combine), *last]
+            loop = [f"for e in range(t, {size}, {self.team.threads}):", *indent(body)]
+            lines += [f"if team < {half}:", *indent(loop)] + (["barrier()"] if half > 1 else [])
+            half //= 2
+        return lines
 
     def _stores(self, combine: Combine) -> list[str]:
         alone = _is_numbers(carries := self._carries(combine))
@@ -132,6 +132,8 @@ class Ends:
                 return f"{name}[k * {self.homes.widths[carry.size]} + j]"
             case InArena(offset, _):
                 return f"shared_load_{suffix(carry.buffer.type.dtype)}({self.base} + {offset}, e)"
+            case Common():
+                raise AssertionError("what a team carries is its own")
 
 
 def _is_numbers(carries: list[Carry]) -> bool:
@@ -143,5 +145,7 @@ def _once(carry: Carry, line: str) -> list[str]:
     return [line] if carry.size > 1 else ["if e == 0:", *indent([line])]
 
 
-def _row_bytes(carry: Carry) -> int:
-    return -(-carry.size * carry.buffer.type.dtype.itemsize // 16) * 16
+def _row_bytes(carries: list[Carry]) -> int:
+    """Arena bytes of one team's part of each: of numbers, a copy for every element of the others."""
+    size = max(c.size for c in carries)
+    return -(-size * max(c.buffer.type.dtype.itemsize for c in carries) // 16) * 16

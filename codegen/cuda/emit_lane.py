@@ -8,16 +8,21 @@ r = p * 4 + team                             one row for each team
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from jstitch.codegen.comments import stage_comments
 from jstitch.codegen.cuda.deal import WARP, Mode
 from jstitch.codegen.cuda.emit_ends import Ends
 from jstitch.codegen.cuda.emit_nest import Names, NestText, guarded, indent, suffix
 from jstitch.codegen.cuda.exchange import Team, exchange, exchange_bytes, exchange_slices, slices_bytes
-from jstitch.codegen.cuda.homes import InArena, InRegisters, NoRoom, Scalar, find_homes
+from jstitch.codegen.cuda.homes import TOO_LARGE, Common, InArena, InRegisters, NoRoom, Scalar, find_homes
+from jstitch.codegen.cuda.memory_map import lane_map
 from jstitch.codegen.cuda.traffic import traffic
 from jstitch.codegen.kernel_ir import Buffer, Combine, Lane, Load
+from jstitch.codegen.memory_map import LaneMap
+from jstitch.ir.reason import Reason
+from jstitch.ir.types import DType
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class LaneText:
     block: int
     shared_bytes: int
     traffic: tuple[int, int]
+    memory: LaneMap = field(compare=False)
 
 
 def emit_lane(
@@ -42,10 +48,12 @@ def emit_lane(
     block: int,
 ) -> LaneText:
     """The lane's code for one CTA of at least `block` threads. Raises NoRoom."""
-    return _Lane(lane, pointer, read_only, arena_bytes, block).emit()
+    return RowLane(lane, pointer, read_only, arena_bytes, block).emit()
 
 
-class _Lane:
+class RowLane:
+    """A lane for one CTA. common: tiles that all rows read, and their places in the arena."""
+
     def __init__(
         self,
         lane: Lane,
@@ -53,10 +61,11 @@ class _Lane:
         read_only: Callable[[Buffer], bool],
         limit: int,
         block: int,
+        common: Mapping[Buffer, Common] | None = None,
     ) -> None:
         self.lane, self.limit, self.pointer = lane, limit, pointer
         self.rows = 1 if lane.flat else lane.rows
-        self.homes = find_homes(lane, limit, block)
+        self.homes = find_homes(lane, limit, block, common)
         self.chunks = self._count_chunks(self.homes.team.block)
         if self.chunks > 1:
             self.homes.team = Team(self.homes.team.block, 1)
@@ -82,8 +91,9 @@ class _Lane:
         programs = self.lane.programs if self.homes.carries else -(-self.rows // teams) * self.chunks
         shared = max(self.reserved + self.homes.arena * teams, self.ends.nbytes)
         if shared > self.limit:
-            raise NoRoom(f"needs {shared} bytes of shared memory for a CTA, the target has {self.limit}")
-        return LaneText(tuple(lines), programs, self.team.block, shared, traffic(self.homes))
+            raise NoRoom(Reason("shared memory", TOO_LARGE, shared, self.limit))
+        memory = lane_map(self.homes, self.reserved, self.ends.nbytes)
+        return LaneText(tuple(lines), programs, self.team.block, shared, traffic(self.homes), memory)
 
     # -- shape ----------------------------------------------------------------------------------------
 
@@ -136,8 +146,9 @@ class _Lane:
                 case InRegisters(name):
                     count = self._count(size)
                     lines.append(f"{name} = registers_{suffix(buffer.type.dtype.compute)}({count})")
-                    if carry:
-                        lines += [f"for k in unroll({count}):", f"    {name}[k] = {carry.identity}"]
+                    if carry or self.sliced:  # threads past the end read what they have not made
+                        first = carry.identity if carry else _zero(buffer.type.dtype.compute)
+                        lines += [f"for k in unroll({count}):", f"    {name}[k] = {first}"]
                 case Scalar(name) if carry:
                     lines.append(f"{name} = {carry.identity}")
                 case InArena() if carry:
@@ -198,7 +209,7 @@ class _Lane:
         if not self.names.guarded:
             start = "lo + team" if teams > 1 else "lo"
             return [lo, hi, f"for r in range({start}, hi, {teams}):", *indent(body)]
-        row = ["q = first + team", "ok = q < hi", f"r = clamp_index(q, 0, {lane.rows - 1})"]
+        row = ["q = first + team", "ok = q < hi", "r = clamp_index(q, lo, hi - 1)"]
         return [lo, hi, f"for first in range(lo, hi, {teams}):", *indent([*row, *body])]
 
     def _stages(self) -> list[str]:
@@ -207,7 +218,7 @@ class _Lane:
         stages = [s for s in self.lane.stages if not s.once]
         for stage, nests in zip(stages, self.homes.stages, strict=True):
             texts = [NestText(self.homes, d, self.names, self.chunks) for d in nests]
-            lines.append(f"# {stage.note}")
+            lines += stage_comments(stage)
             for text in texts:
                 lines += text.loops() + (self.team.barrier if meets and text is not texts[-1] else [])
             lines += self._exchange([c for text in texts for c in text.combines()])
@@ -234,3 +245,10 @@ class _Lane:
     def _exchange_again(self, combines: Sequence[Combine]) -> list[str]:
         """Inside a loop: the next turn waits until this one's values are read."""
         return self._exchange(combines) + (self.team.barrier if self.team.threads > WARP else [])
+
+
+def _zero(dtype: DType) -> str:
+    """The text of a number of the dtype."""
+    if dtype is DType.BOOL:
+        return "False"
+    return f"{dtype.numpy.name}({'0.0' if dtype.is_float else '0'})"

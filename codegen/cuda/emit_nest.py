@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, mentions, vector_of
-from jstitch.codegen.cuda.homes import Home, Homes, InArena, InRegisters, Scalar
+from jstitch.codegen.cuda.homes import Common, Home, Homes, InArena, InRegisters, Scalar
 from jstitch.codegen.kernel_ir import Buffer, Combine, Instr, Let, Load, Space, Store
 from jstitch.codegen.print_index import print_index
 from jstitch.ir.index import Dynamic, Index, Var, add, atoms, substitute, var
@@ -68,12 +68,17 @@ class NestText:
 
     def loops(self) -> list[str]:
         """Everything up to the exchange of row accumulators."""
-        overwrites = self.names.guarded and self.dealt.mode is Mode.SPREAD and self._overwrites()
-        return guarded("ok" if overwrites else "", self._row(self._inside(0)))
+        inside = self._inside(0)
+        stores = any(isinstance(i, Store) and self._in_place(i) for i in self._at(self.dealt.instructions, 0))
+        whole = self.dealt.mode is Mode.SPREAD and not stores
+        return guarded("ok" if whole and self._overwrites() else "", self._row(inside))
 
     def _overwrites(self) -> bool:
-        """Whether a thread without a row would read what another one overwrites."""
-        loads = (i.buffer for i in self.dealt.instructions if isinstance(i, Load))
+        """Whether a thread without a row would read what another one overwrites, in any nest of the lane."""
+        if not self.names.guarded or self.names.slices is not None:
+            return False
+        instructions = (i for d in self.homes.nests for i in d.instructions)
+        loads = (i.buffer for i in instructions if isinstance(i, Load))
         return any(b.space is Space.ARG and not self.names.read_only(b) for b in loads)
 
     def combines(self) -> tuple[Combine, ...]:
@@ -98,7 +103,8 @@ class NestText:
         if not d.loops:
             return []
         if depth == len(d.serial):
-            return self._starts(depth) + self._rounds() if d.mode is Mode.REDUCE else self._rounds()
+            rounds = guarded("ok" if self._overwrites() else "", self._rounds())
+            return self._starts(depth) + rounds if d.mode is Mode.REDUCE else rounds
         loop = d.serial[depth]
         body = [line for i in self._at(d.nest.body, depth + 1) for line in self._uniform(i)]
         body += self._inside(depth + 1)
@@ -269,6 +275,8 @@ class NestText:
         tail = f"{suffix(buffer.type.dtype)}{f'x{n}' if n > 1 else ''}"
         if isinstance(home, InArena):
             return f"shared_{what}_{tail}({self.names.base} + {home.offset}, "
+        if isinstance(home, Common):
+            return f"shared_{what}_{tail}({home.offset}, "
         if what == "load" and self.names.read_only(buffer):
             what = "read"
         return f"{what}_{tail}({self.names.pointer(buffer)}, "
@@ -311,12 +319,20 @@ class NestText:
         return [*self._after_reads(i), *guarded(self.lead, lines)]
 
     def _after_reads(self, i: Store) -> list[str]:
-        """One thread writes in place what all threads of its team have read: it waits for them."""
+        """One thread writes in place what all threads of its team have read: it waits for them.
+
+        Threads without a row have read the last one.
+        """
+        if not self._in_place(i):
+            return []
+        return ["barrier()"] if self.names.guarded else self.homes.team.barrier
+
+    def _in_place(self, i: Store) -> bool:
+        """Whether the nest loads what the store may overwrite."""
         loads = (j.buffer for j in self.dealt.nest.body if isinstance(j, Load))
-        in_place = i.buffer.space is Space.RESULT and any(
+        return i.buffer.space is Space.RESULT and any(
             b.space is Space.ARG and not self.names.read_only(b) for b in loads
         )
-        return self.homes.team.barrier if in_place else []
 
     # -- texts ----------------------------------------------------------------------------------------
 

@@ -21,12 +21,14 @@ import math
 import re
 from collections.abc import Callable
 
+from jstitch.codegen.comments import stage_comments
 from jstitch.codegen.cuda.deal import is_dynamic
 from jstitch.codegen.cuda.emit_lane import LaneText
 from jstitch.codegen.cuda.emit_nest import guarded, indent, suffix
 from jstitch.codegen.cuda.tile_axes import Axes, find_axes, in_vectors
 from jstitch.codegen.cuda.tile_shape import TileShape, choose_shape
 from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Load, Store
+from jstitch.codegen.memory_map import Area, LaneMap
 from jstitch.codegen.print_index import print_index
 from jstitch.ir.index import Index, Var, add, atoms, delinearize, mul, substitute, var
 
@@ -74,9 +76,11 @@ class _Tiles:
             self.shared += self.shape.nbytes(size)
 
     def emit(self) -> LaneText:
-        lines = [f"# {self.lane.stages[0].note}, in tiles of {self.shape.across} x {self.shape.along}"]
+        tiles = f", in tiles of {self.shape.across} x {self.shape.along}"
+        lines = stage_comments(self.lane.stages[0], tiles)
         lines += [*self._place(), *self._turn(), "barrier()", *self._elements()]
-        return LaneText(tuple(lines), self.programs, self.block, self.shared, self._traffic())
+        given = tuple(lines), self.programs, self.block, self.shared
+        return LaneText(*given, self._traffic(), self._memory())
 
     # -- where ----------------------------------------------------------------------------------------
 
@@ -230,6 +234,15 @@ class _Tiles:
         return f"shared_load_{suffix(dtype)}({self.offsets[buffer, e]}, {at})"
 
     # -- bytes ----------------------------------------------------------------------------------------
+
+    def _memory(self) -> LaneMap:
+        """A tile of each operand that is turned."""
+        what = f"{self.shape.across} x {self.shape.along} elements, to be turned"
+        areas = tuple(
+            Area(b.name, what, at, self.shape.nbytes(b.type.dtype.compute.itemsize), 0, 0)
+            for (b, _), at in self.offsets.items()
+        )
+        return LaneMap(0, 0, (self.lane.stages[0].note,), areas, self.shared)
 
     def _traffic(self) -> tuple[int, int]:
         """(read, written) by all programs; equal loads of an element are one."""

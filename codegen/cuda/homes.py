@@ -30,6 +30,7 @@ from jstitch.codegen.cuda.exchange import Team
 from jstitch.codegen.cuda.share_arena import Life, find_offset
 from jstitch.codegen.kernel_ir import PROGRAM, ROW, Buffer, Lane, Let, Load, Space, Store
 from jstitch.ir.index import Index, Var, add, mul, var
+from jstitch.ir.reason import Reason
 from jstitch.ir.types import DType
 
 MOST_THREADS = 1024
@@ -40,8 +41,15 @@ LATE = 1 << 30
 ITEMS = 16  # elements of a row for each thread
 
 
+TOO_LARGE = "needs {found} bytes of shared memory for a CTA, the target has {bound}"
+
+
 class NoRoom(Exception):
-    """A lane that cannot hold its tiles in the arena; the message says what it needs."""
+    """A lane that cannot hold its tiles in the arena; the message, and `reason`, say what it needs."""
+
+    def __init__(self, reason: str | Reason) -> None:
+        self.reason = Reason("form", reason) if isinstance(reason, str) else reason
+        super().__init__(str(reason))
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,14 @@ class InArena:
     own: bool
 
 
-Home = Scalar | InRegisters | InArena
+@dataclass(frozen=True)
+class Common:
+    """Bytes of the arena from `offset` on, the same for all teams of a CTA; written before any row."""
+
+    offset: int
+
+
+Home = Scalar | InRegisters | InArena | Common
 Kept = tuple[Buffer, Index]  # a load that several nests make: of a buffer, at an offset in e
 
 
@@ -128,19 +143,22 @@ class Homes:
         return any(isinstance(h, InArena) and not h.own for h in self.tiles.values())
 
 
-def find_homes(lane: Lane, arena_bytes: int, block: int) -> Homes:
+def find_homes(
+    lane: Lane, arena_bytes: int, block: int, common: Mapping[Buffer, Common] | None = None
+) -> Homes:
     """Homes for a lane, in at most `arena_bytes` of arena for one CTA. Raises NoRoom.
 
-    block: threads of a CTA that takes several rows; a row that needs more has them.
+    block: threads of a CTA that takes several rows; a row that needs more has them. common: tiles that have a
+    home already.
     """
     carries = find_carries(lane)
     stages = [[deal(n, lane.flat) for n in s.nests] for s in lane.stages if not s.once]
     nests = [d for stage in stages for d in stage]
     widths = _widths(nests, carries)
-    wanted = _Wanted(nests, carries, widths)
+    wanted = _Wanted(nests, carries, widths, common or {})
     alone = lane.flat or lane.rows == 1
     team = Team(block, 1) if alone else _choose_team(nests, widths, wanted, block, lane.threads)
-    homes = Homes(lane, stages, carries, widths, team)
+    homes = Homes(lane, stages, carries, widths, team, {**(common or {})})
     _place(homes, wanted, arena_bytes)
     return homes
 
@@ -177,7 +195,11 @@ class _Wanted:
     """Tiles, carries and repeated loads, and how each is touched."""
 
     def __init__(
-        self, nests: Sequence[Dealt], carries: Mapping[Buffer, Carry], widths: Mapping[int, int]
+        self,
+        nests: Sequence[Dealt],
+        carries: Mapping[Buffer, Carry],
+        widths: Mapping[int, int],
+        common: Mapping[Buffer, Common],
     ) -> None:
         self.own: dict[Buffer, int] = {}  # tile or carry -> the size of the loops that touch it
         self.shared: set[Buffer] = set()
@@ -186,7 +208,7 @@ class _Wanted:
         written = {i.buffer for d in nests for i in d.instructions if isinstance(i, Store)}
         for d in nests:
             for i in d.instructions:
-                if isinstance(i, Let):
+                if isinstance(i, Let) or i.buffer in common:
                     continue
                 if i.buffer.space is Space.ARENA or i.buffer in carries:
                     self._tile(d, i, carries.get(i.buffer))
@@ -329,7 +351,7 @@ def _life(homes: Homes, buffer: Buffer, offset: Index | None, size: int, own: bo
 def _check_room(homes: Homes, arena_bytes: int) -> None:
     needed = homes.arena * homes.team.teams
     if needed > arena_bytes:
-        raise NoRoom(f"needs {needed} bytes of shared memory for a CTA, the target has {arena_bytes}")
+        raise NoRoom(Reason("shared memory", TOO_LARGE, needed, arena_bytes))
 
 
 def _words(homes: Homes, size: int, dtype: DType) -> int:

@@ -23,11 +23,13 @@ FIXED = 7
 
 _FILE = 65536  # registers of an SM
 _MOST = 255  # of a thread
+_LEAST = 10  # the assembler's smallest kernels have at least as many
 _UNROLLED = 4  # turns of a short loop that the assembler lays side by side
 _SHORT = 128  # instructions
 _NAME = re.compile(r"[%$A-Za-z_][\w$]*#\d+")
 _NO_RESULT = re.compile(r"(?:st|red|bar|barrier|bra|ret|exit|membar|fence|prefetch|cp|trap|griddepcontrol)\b")
 _COPIES = re.compile(r"(?:mov|cvta\.to\.\w+|cvta)\.[bsuf]\d+")
+_POINTERS = re.compile(r"ld\.param\.u64|(?:mov|selp|cvta)\S*64$")
 _ENDS = re.compile(r"(?:bra|ret|exit)\b")
 _EFFECT = "effect"
 _ORDERED = ("ld.shared", "shfl", "atom", "vote")
@@ -45,7 +47,8 @@ def estimate_registers(ptx: str, threads_per_sm: int = 2048) -> int:
     flat = flatten(module, entry.name)
     block = entry.limits.get("reqntid") or entry.limits.get("maxntid") or threads_per_sm
     least, ahead = pressure(flat)
-    return min(_MOST, FIXED + max(least, min(ahead, _free(FIXED + least, block, threads_per_sm) - FIXED)))
+    wanted = FIXED + max(least, min(ahead, _free(FIXED + least, block, threads_per_sm) - FIXED))
+    return min(_MOST, max(_LEAST, wanted))
 
 
 def _free(registers: int, block: int, threads_per_sm: int) -> int:
@@ -70,11 +73,17 @@ def pressure(flat: Flat) -> tuple[int, int]:
 
 
 def _ahead(block: _Block, values: _Values, live: set[str], turns: int) -> int:
-    """With all loads of the block in flight, of some turns of its loop."""
+    """With all loads of the block in flight, of some turns of its loop.
+
+    Turns side by side are not all at their peak at once: half of them are, as a rule.
+    """
     loads = [step for step in block.code if _is_load(step)]
     loaded = sum(values.size(results(step)) for step in loads)
     addresses = set().union(*(values.sources(step) for step in loads))
-    return values.size(live | addresses) + loaded * turns
+    side_by_side = 0
+    if turns > 1 and loads:
+        side_by_side = values.size(live) + _peak(_late(block), values, set()) * turns // 2
+    return max(values.size(live | addresses) + loaded * turns, side_by_side)
 
 
 def _is_load(step: Instruction) -> bool:
@@ -155,6 +164,7 @@ class _Values:
         counts = Counter(name for step in code for name in results(step))
         home: dict[str, str] = {}
         weight = {name: bits // 32 if bits >= 32 else int(bits > 1) for name, bits in flat.registers.items()}
+        weight.update(dict.fromkeys(_chosen_pointers(code), 0))
         for step in code:
             for name in results(step):
                 if counts[name] > 1 or step.guard is not None:
@@ -197,6 +207,26 @@ def _copied(step: Instruction, counts: Counter[str], weight: dict[str, int]) -> 
         return read[0]
     own = [name for name in read if weight[name]]
     return own[0] if step.opcode == "add.s64" and len(own) == 1 else None
+
+
+def _chosen_pointers(code: Iterable[Instruction]) -> set[str]:
+    """Parameters, and what is one of several parameters, as the lane's number says: all threads' alike."""
+    made: dict[str, list[Instruction]] = {}
+    for step in code:
+        for name in results(step):
+            made.setdefault(name, []).append(step)
+    found = {name for name, steps in made.items() if all(_POINTERS.match(s.opcode) for s in steps)}
+    while True:
+        other = {n for n in found if any(_others(step) - found for step in made[n])}
+        if not other:
+            return found
+        found -= other
+
+
+def _others(step: Instruction) -> set[str]:
+    """The registers of which the result is one: the last operand of a choice says which."""
+    operands = step.operands[1:-1] if step.opcode.startswith("selp") else step.operands[1:]
+    return {name for operand in operands for name in _NAME.findall(operand)}
 
 
 def _is_shared(step: Instruction, weight: dict[str, int]) -> bool:

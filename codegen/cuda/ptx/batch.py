@@ -1,7 +1,8 @@
 """Runs a program on the lanes of some CTAs in lockstep.
 
 While all lanes stand at one block it runs on whole registers. After they part, the lanes at the lowest block
-go first, on registers of their own, until all meet again.
+go first, on registers of their own, until all meet again. Where a warp's lanes meet, the first ones wait
+while others can still come.
 """
 
 from __future__ import annotations
@@ -63,8 +64,7 @@ class Batch:
             if (self.waits >= 0).any():
                 raise self._deadlock()
             return self.end
-        number = int(self.place[runnable].min())
-        lanes = np.flatnonzero(runnable & (self.place == number))
+        number, lanes = self._next(runnable)
         if len(lanes) == self.frame.size:
             return number
         block = self.program.blocks[number]
@@ -77,6 +77,18 @@ class Batch:
         elif (next_place := self._go(frame, block, goes, number, lanes)) is not None:
             self.place[lanes] = next_place
         return None
+
+    def _next(self, runnable: Array) -> tuple[int, Lanes]:
+        """The block to run next, and the lanes that run it."""
+        places = [int(n) for n in np.unique(self.place[runnable])]
+        for number in places:
+            here = runnable & (self.place == number)
+            if self.program.blocks[number].meets:
+                warps = self.frame.order.slot // 32
+                here &= ~np.isin(warps, warps[runnable & (self.place != number)])
+            if here.any():
+                return number, np.flatnonzero(here)
+        return places[0], np.flatnonzero(runnable & (self.place == places[0]))
 
     def _scatter(self, frame: Frame, block: Block) -> None:
         for number in block.written:

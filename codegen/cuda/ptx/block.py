@@ -15,7 +15,7 @@ from jstitch.codegen.cuda.ptx.flatten import Flat, Instruction, Label
 from jstitch.codegen.cuda.ptx.form import Form, find_form
 from jstitch.codegen.cuda.ptx.frame import Frame, Read, Run
 from jstitch.codegen.cuda.ptx.operand import Operands
-from jstitch.codegen.cuda.ptx.warp import meet
+from jstitch.codegen.cuda.ptx.warp import is_meeting, meet
 
 _BARRIERS = ("bar.sync", "bar.cta.sync", "barrier.sync", "barrier.cta.sync", "barrier.sync.aligned")
 _NOTHING = ("membar.cta", "membar.gl", "fence.acq_rel.cta", "fence.acq_rel.gpu", "fence.proxy.async")
@@ -33,8 +33,8 @@ class Barrier:
 class Block:
     """Runs `steps`, then the barrier, then goes to `target` where the guard holds, else to the next block.
 
-    cost: instructions of the text. needed: registers read before they are written. written: those that
-    some block needs.
+    meets: the first step waits for other lanes of the warp. cost: instructions of the text. needed: registers
+    read before they are written. written: those that some block needs.
     """
 
     steps: list[tuple[Instruction, Run]] = field(default_factory=list)
@@ -43,6 +43,7 @@ class Block:
     target: int | str | None = None
     guard: Read | None = None
     negated: bool = False
+    meets: bool = False
     cost: int = 0
     needed: tuple[int, ...] = ()
     written: tuple[int, ...] = ()
@@ -68,6 +69,9 @@ def build(flat: Flat) -> Program:
             _new_block(blocks, operands, bool(blocks[-1].steps or blocks[-1].last))
             labels[step.name] = len(blocks) - 1
             continue
+        if is_meeting(step):
+            _new_block(blocks, operands, bool(blocks[-1].steps))
+            blocks[-1].meets = True
         try:
             ended = _add(blocks[-1], step, operands)
         except (ValueError, KeyError, IndexError, OverflowError) as error:

@@ -1,6 +1,6 @@
 """Instructions in which the lanes of a warp meet: shfl, vote, redux, activemask, bar.warp.sync.
 
-All lanes that the member mask names must run the instruction together.
+All lanes that the member mask names must run the instruction together; who comes first waits.
 """
 
 from __future__ import annotations
@@ -30,6 +30,12 @@ _REDUCE: dict[str, Any] = {
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }
+
+
+def is_meeting(step: Instruction) -> bool:
+    """Whether the instruction waits for the lanes that its member mask names."""
+    found = _WARP.fullmatch(step.opcode)
+    return found is not None and not found["active"]
 
 
 def meet(step: Instruction, operands: Operands) -> Run | None:

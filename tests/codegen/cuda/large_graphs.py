@@ -1,6 +1,7 @@
 """Random graphs of the shapes by which CUDA kernels are dealt out: long rows, columns, flat, many lanes.
 
     make_large(seed)        rows of 257 to 12,000; columns of up to 3,000 rows; flat; images; odd sizes
+    make_columns(seed)      statistics of columns, and the rows with them: variances, soft maxima, any others
     make_many_lanes(seed)   tens of small independent chains, which are packed into one launch
 
 Steps of `tests.fuzz.programs` and, most often, a reduction whose result is broadcast back, as norms have.
@@ -17,7 +18,7 @@ from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
 from tests.fuzz.programs import _is_disputed, _Programs
-from tests.passes.random_graphs import _MONOIDS, Limits
+from tests.passes.random_graphs import _BOOL_MONOIDS, _MONOIDS, Limits, _convert, _elementwise, _select
 
 DTYPES: Sequence[tuple[DType, ...]] = (
     (DType.F32,),
@@ -65,6 +66,19 @@ def make_large(seed: int) -> Graph:
             return graph
 
 
+def make_columns(seed: int) -> Graph:
+    """One graph of arrays of rows and vectors of their columns."""
+    random = Random(seed)
+    shape = random.choice((60, 100, 257, 384)), random.choice((32, 33, 40, 64, 96, 120, 127, 200))
+    dtypes = DTYPES[seed % len(DTYPES)]
+    exact = any(d.compute is not d for d in dtypes)  # what is rounded less has its poles elsewhere
+    limits = Limits(ops=9, dtypes=dtypes, empty=False, exact=exact)
+    while True:
+        graph = _columns_graph(random, limits, shape)
+        if not any(map(_is_disputed, graph.ops)):
+            return graph
+
+
 def make_many_lanes(seed: int) -> Graph:
     """Twelve to sixty independent chains, most of them alike."""
     random = Random(seed)
@@ -91,6 +105,22 @@ def _one(random: Random, limits: Limits, shape: tuple[int, ...]) -> Graph:
         maker.step()
     made = [v for op in maker.ops for v in op.results]
     outputs = random.sample(made, min(len(made), random.randint(1, 3)))
+    return Graph(inputs, tuple(maker.ops), tuple(dict.fromkeys([*outputs, made[-1]])))
+
+
+def _columns_graph(random: Random, limits: Limits, shape: tuple[int, int]) -> Graph:
+    maker = _Large(random, limits, shape=shape)
+    shapes = (shape, *random.choices((shape, shape[1:]), k=random.randint(0, 2)))
+    inputs = tuple(Value(TensorType(s, random.choice(limits.dtypes))) for s in shapes)
+    maker.start(inputs)
+    while len(maker.ops) < limits.ops:
+        x = maker.pick()
+        if x.tensor.dtype in NARROW:
+            maker.emit(build.convert(x, DType.F32))
+        else:
+            random.choice(_STATISTICS if x.shape == shape else _OF_COLUMNS)(maker, x)
+    made = [v for op in maker.ops for v in op.results]
+    outputs = random.sample(made, min(len(made), random.randint(0, 3)))
     return Graph(inputs, tuple(maker.ops), tuple(dict.fromkeys([*outputs, made[-1]])))
 
 
@@ -137,3 +167,58 @@ def _normalise(maker: _Programs, x: Value) -> None:
     wide = maker.emit(build.broadcast(total, x.shape, kept))
     name = maker.random.choice(("subtract", "maximum", "multiply"))
     maker.emit(build.elementwise(f"stablehlo.{name}", x, wide))
+
+
+def _statistic(maker: _Programs, x: Value) -> Value:
+    """A reduction of each column."""
+    kinds = _BOOL_MONOIDS if x.tensor.dtype is DType.BOOL else _MONOIDS
+    name, first = maker.random.choice(kinds)
+    init = maker.emit(build.splat(TensorType((), x.tensor.dtype), first(x.tensor.dtype)))
+    return maker.emit(build.reduce(name, x, init, [0]))
+
+
+def _is_fixed(maker: _Programs, x: Value) -> bool:
+    """Whether all rows of x are alike: XLA sums these without rounding, and finds no spread at all."""
+    made = next((op for op in maker.ops if x in op.results), None)
+    if made is None or x.tensor.rank < 2:
+        return x.tensor.rank < 2
+    return all(_is_fixed(maker, v) for v in made.operands)
+
+
+def _spread(maker: _Programs, x: Value) -> None:
+    """Sums of squares around the mean, or of powers below the largest: one pass over the rows."""
+    if not x.tensor.dtype.is_float or _is_fixed(maker, x):
+        _statistic(maker, x)
+        return
+    maximum = maker.random.random() < 0.5
+    first = -math.inf if maximum else 0
+    init = maker.emit(build.splat(TensorType((), x.tensor.dtype), first))
+    column = maker.emit(build.reduce("stablehlo.maximum" if maximum else "stablehlo.add", x, init, [0]))
+    if not maximum:
+        count = maker.emit(build.splat(column.tensor, x.shape[0]))
+        column = maker.emit(build.elementwise("stablehlo.divide", column, count))
+    wide = maker.emit(build.broadcast(column, x.shape, [1]))
+    centred = maker.emit(build.elementwise("stablehlo.subtract", x, wide))
+    if maximum:
+        made = maker.emit(build.elementwise("stablehlo.exponential", centred))
+    else:
+        made = maker.emit(build.elementwise("stablehlo.multiply", centred, centred))
+    zero = maker.emit(build.splat(TensorType((), x.tensor.dtype), 0))
+    maker.emit(build.reduce("stablehlo.add", made, zero, [0]))
+
+
+def _to_rows(maker: _Programs, x: Value) -> None:
+    """An array of rows with what belongs to their columns."""
+    arrays = [v for v in maker.values if v.tensor.rank == 2 and v.tensor.dtype is x.tensor.dtype]
+    if x.tensor.rank != 1 or not arrays or x.tensor.dtype is DType.BOOL:
+        return _elementwise(maker, x)
+    rows = maker.random.choice(arrays)
+    wide = maker.emit(build.broadcast(x, rows.shape, [1]))
+    name = maker.random.choice(("subtract", "multiply", "minimum"))
+    maker.emit(build.elementwise(f"stablehlo.{name}", rows, wide))
+
+
+_STATISTICS: Sequence[Callable[[_Programs, Value], object]] = (
+    *(_statistic, _spread, _elementwise, _elementwise, _select, _convert),
+)
+_OF_COLUMNS: Sequence[Callable[[_Programs, Value], object]] = (_to_rows, _to_rows, _elementwise, _convert)

@@ -213,8 +213,8 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     """From now on, lowering for cuda emits kernels into the record and compiles nothing."""
     found = Recorded([], Recorder())
 
-    def stitched(graph: Graph, *others: Any) -> Graph:
-        made = stitch_graph(graph, *others)
+    def stitched(graph: Graph, *others: Any, **named: Any) -> Graph:
+        made = stitch_graph(graph, *others, **named)
         found.programs.append((graph, made))
         return made
 

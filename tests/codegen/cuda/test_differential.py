@@ -1,6 +1,6 @@
 """Random programs on every machine: Graph interpreter, CPU backend, lockstep simulator, PTX interpreter.
 
-The quick share runs 560 programs in the simulator, and a fixed part of them on the two machines that compile.
+The quick share runs 640 programs in the simulator, and a fixed part of them on the two machines that compile.
 The sweep (`pytest -m slow tests/codegen/cuda`) takes JSTITCH_FUZZ_PROGRAMS programs (5,000 unless set)
 through all of them, of which this process runs the share JSTITCH_FUZZ_SHARD = "k/n" (k counts from 0).
 """
@@ -17,7 +17,7 @@ import pytest
 from jstitch.ir.graph import Graph
 from jstitch.ir.printer import print_graph
 from tests.codegen.cuda import stitched
-from tests.codegen.cuda.large_graphs import make_large, make_many_lanes
+from tests.codegen.cuda.large_graphs import make_columns, make_large, make_many_lanes
 from tests.codegen.cuda.references import Expected
 from tests.codegen.cuda.stitched import PROFILES, Stitched
 from tests.fuzz.programs import make_program
@@ -43,6 +43,7 @@ KINDS = {
     "small": Kind(make_program, 200, 2),
     "medium": Kind(lambda seed: make_program(seed, Limits(elements=4096)), 120, 2),
     "large": Kind(make_large, 200, 3),
+    "columns": Kind(make_columns, 80, 4),
     "many lanes": Kind(make_many_lanes, 40, 5),
 }
 
@@ -96,6 +97,19 @@ def test_the_quick_share_is_large_enough() -> None:
     assert sum(len(seeds) for _, seeds in QUICK) >= 500
 
 
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [
+        ("small", 10196),  # a thread without a row read what another one overwrote
+        ("medium", 10676),  # lanes of a warp meet after a long way round
+        ("many lanes", 10174),  # an update and a gift of the same argument
+        ("columns", 68),  # threads past the end of a sliced lane
+    ],
+)
+def test_programs_that_were_wrong(kind: str, seed: int) -> None:
+    assert check(kind, seed, compiled=True)
+
+
 @pytest.mark.parametrize(("kind", "seeds"), QUICK, ids=str)
 def test_programs(kind: str, seeds: range) -> None:
     kernels = sum(check(kind, seed, seed % KINDS[kind].compiled == 0) for seed in seeds)
@@ -106,7 +120,7 @@ def share() -> list[tuple[str, range]]:
     """This process's batches of the sweep."""
     total = int(os.environ.get("JSTITCH_FUZZ_PROGRAMS", "5000"))
     number, count = map(int, os.environ.get("JSTITCH_FUZZ_SHARD", "0/1").split("/"))
-    parts = {"small": 0.4, "medium": 0.2, "large": 0.35, "many lanes": 0.05}
+    parts = {"small": 0.35, "medium": 0.2, "large": 0.3, "columns": 0.1, "many lanes": 0.05}
     all_ = [batch for kind, part in parts.items() for batch in batches(kind, SWEEP, round(total * part))]
     return all_[number::count]
 

@@ -48,7 +48,7 @@ DEFECTS = {
     "one row too many": Defect(SHORT, replacing("r < 3", "r < 4"), "a0", "past its end"),
     "one column too many": Defect(
         COLUMNS,
-        replacing(r"thread\(\), 96, 256", "thread(), 97, 256"),
+        replacing(r"range\(t, 96, 32\)", "range(t, 97, 32)"),
         "overlap",
         "past its end|nobody wrote",
     ),

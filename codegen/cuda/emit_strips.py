@@ -1,0 +1,204 @@
+"""The text of a lane of strips: the strip's columns first, then the rows of a band.
+
+band = quotient(p, 64)
+strip = remainder_pos(p, 64)
+column = clamp_index(t, 0, 63)                   one thread for each column and share of the bands
+for i0 in range(team, 7, 4): ...                 combined over the bands, then over the shares
+if ok: shared_store_f32(4096, column, v1_2)      what becomes of it
+barrier()
+for r in range(lo + team, hi, 16): ...           the rows, as those of any lane
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from jstitch.codegen.comments import stage_comments
+from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, deal, mentions
+from jstitch.codegen.cuda.emit_lane import LaneText, RowLane
+from jstitch.codegen.cuda.emit_nest import Names, NestText, guarded, indent
+from jstitch.codegen.cuda.exchange import Team, exchange_slices, slices_bytes
+from jstitch.codegen.cuda.homes import Common, Homes, InRegisters, NoRoom
+from jstitch.codegen.cuda.strips import BAND, STRIP, StripLane
+from jstitch.codegen.cuda.traffic import traffic
+from jstitch.codegen.kernel_ir import ROW, Buffer, Combine, Instr, Let, Load, Space, Store
+from jstitch.ir.index import Var, var
+
+TOGETHER = 4  # rows of a team
+LONG = 40  # instructions of an element above which a row has loads enough, and registers would not last
+_ELEMENT = re.compile(rf"\b{ELEMENT}\b")
+_NAME = re.compile(r"\b(v|acc|h)(\d+)(?=_|\b)")
+
+
+def emit_strips(
+    lane: StripLane,
+    pointer: Callable[[Buffer], str],
+    read_only: Callable[[Buffer], bool],
+    arena_bytes: int,
+    block: int,
+) -> LaneText:
+    """The lane's code for one CTA of at least `block` threads. Raises NoRoom."""
+    columns = _Columns(lane, pointer, read_only, block) if lane.before else None
+    rows = replace(lane, stages=lane.stages[lane.before :], before=0)
+    return _Rows(rows, columns, pointer, read_only, arena_bytes, block).emit()
+
+
+class _ColumnNest(NestText):
+    """A nest of a strip's columns: one element for each thread of a team, whose sums the teams share."""
+
+    def _rounds(self) -> list[str]:
+        if self.dealt.mode is Mode.KEEP:
+            assert self.names.slices is not None
+            return self._slice(self.names.slices)
+        return super()._rounds()
+
+    def _scalar(self, i: Instr) -> list[str]:
+        lines = super()._scalar(i)
+        memory = isinstance(i, Store) and i.buffer.space is not Space.ARENA
+        return guarded(f"{BAND} == 0" if memory else "", lines)
+
+
+@dataclass(eq=False)
+class _Columns:
+    """What is done about the strip's columns before any row. nbytes: of the arena, from 0 on."""
+
+    lane: StripLane
+    pointer: Callable[[Buffer], str]
+    read_only: Callable[[Buffer], bool]
+    block: int
+    nbytes: int = 0
+    common: dict[Buffer, Common] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        threads = 1 << (self.lane.columns - 1).bit_length()
+        self.team = Team(threads, self.block // threads)
+        self.nests = [[deal(n) for n in s.nests] for s in self.lane.stages[: self.lane.before]]
+        self.nbytes = sum(slices_bytes(d.combines, self.team) for stage in self.nests for d in stage)
+        for b in self.lane.common:
+            self.common[b] = Common(self.nbytes)
+            self.nbytes += -(-b.type.nbytes // 16) * 16
+
+    def lines(self) -> list[str]:
+        threads = self.team.threads
+        homes = self._homes()
+        registers = [(h, b) for b, h in homes.tiles.items() if isinstance(h, InRegisters)]
+        lines = [f"t = remainder_pos(thread(), {threads})", f"team = quotient(thread(), {threads})"]
+        lines += [f"{h.name} = registers_{b.type.dtype.compute.name.lower()}(1)" for h, b in registers]
+        lines += ["chunk = 0", "ok = team == 0"]
+        slices = _Slices(self.team)
+        names = Names(self.pointer, self.read_only, "0", True, slices, slices)
+        for stage, nests in zip(self.lane.stages, homes.stages, strict=False):
+            lines += stage_comments(stage)
+            for d in nests:
+                slices.dtypes = {a.name: a.dtype for a in d.nest.accumulators}
+                lines += _ColumnNest(homes, d, names, 2).loops()
+        return [*map(_renamed, lines), "barrier()"]
+
+    def _homes(self) -> Homes:
+        size = self.lane.columns
+        homes = Homes(self.lane, self.nests, {}, {size: 1}, self.team, {**self.common}, unrolled={size})
+        for d in homes.nests:
+            for i in d.instructions:
+                if isinstance(i, Let) or i.buffer.space is not Space.ARENA:
+                    continue
+                if d.offset(i.offset) != var(Var(ELEMENT, size)):
+                    raise NoRoom(f"{i.buffer.name} passes values between threads of a strip")
+                if i.buffer not in homes.tiles:
+                    homes.tiles[i.buffer] = InRegisters(homes.name())
+        return homes
+
+
+def _renamed(line: str) -> str:
+    """With names of its own: one name has one type in a function, and a loop's variable is no other."""
+    return _ELEMENT.sub("column", _NAME.sub(r"\g<1>1_\g<2>", line))
+
+
+@dataclass(eq=False)
+class _Slices:
+    """Exchanges of sums that teams share, each in bytes of its own."""
+
+    team: Team
+    offset: int = 0
+    dtypes: dict[str, object] = field(default_factory=dict)
+
+    def __call__(self, combines: Sequence[Combine]) -> list[str]:
+        lines = exchange_slices(combines, self.dtypes, self.team, self.offset)  # type: ignore[arg-type]
+        self.offset += slices_bytes(combines, self.team)
+        return lines
+
+
+class _Rows(RowLane):
+    """The rows of a band, in turn."""
+
+    lane: StripLane
+
+    def __init__(
+        self,
+        lane: StripLane,
+        columns: _Columns | None,
+        pointer: Callable[[Buffer], str],
+        read_only: Callable[[Buffer], bool],
+        limit: int,
+        block: int,
+    ) -> None:
+        self.columns = columns
+        super().__init__(lane, pointer, read_only, limit, block, columns.common if columns else None)
+        self.names = replace(self.names, guarded=True)
+
+    def emit(self) -> LaneText:
+        made = super().emit()
+        strips = self.lane.strips
+        lines = [f"{BAND} = quotient(p, {strips})", f"{STRIP} = remainder_pos(p, {strips})"]
+        lines += self.columns.lines() if self.columns else []
+        return LaneText(
+            (*lines, *made.lines),
+            self.lane.programs,
+            made.block,
+            max(made.shared_bytes, self.columns.nbytes if self.columns else 0),
+            self._traffic(),
+            made.memory,
+        )
+
+    def _count_chunks(self, threads: int) -> int:
+        return 1
+
+    def _rows(self, body: list[str]) -> list[str]:
+        """Several rows of a team in each turn, so that their loads are in flight together."""
+        rows, bands, teams = self.lane.rows, self.lane.bands, self.team.teams
+        long = sum(len(d.instructions) for d in self.homes.nests) > LONG
+        many = min(1 if long else TOGETHER, -(-rows // (bands * teams)))
+        number = f"first + k_row * {teams} + team" if many > 1 else "first + team"
+        body = [f"q = {number}", "ok = q < hi", "r = clamp_index(q, lo, hi - 1)", *body]
+        return [
+            f"lo = quotient({BAND} * {rows}, {bands})",
+            f"hi = quotient(({BAND} + 1) * {rows}, {bands})",
+            f"for first in range(lo, hi, {teams * many}):",
+            *indent([f"for k_row in unroll({many}):", *indent(body)] if many > 1 else body),
+        ]
+
+    def _traffic(self) -> tuple[int, int]:
+        """That of whole rows; every band reads all partial results of its strips."""
+        lane = self.lane
+        read, written = traffic(self.homes)
+        again = written_once = 0
+        for d in (d for stage in (self.columns.nests if self.columns else ()) for d in stage):
+            for i in d.instructions:
+                if isinstance(i, Let) or i.buffer.space is Space.ARENA:
+                    continue
+                whole = i.buffer.type.nbytes
+                if isinstance(i, Load):
+                    again += lane.bands * min(whole, self._elements(d) * i.buffer.type.dtype.itemsize)
+                else:
+                    written_once += whole
+        for d in self.homes.nests:
+            for i in d.instructions:
+                if not isinstance(i, Let) and i.buffer not in self.homes.tiles and mentions(i.offset, ROW):
+                    more = (lane.strips - 1) * lane.rows * lane.columns * i.buffer.type.dtype.itemsize
+                    read, written = (read + more, written) if isinstance(i, Load) else (read, written + more)
+        return read + again, written + written_once
+
+    def _elements(self, d: Dealt) -> int:
+        inner = d.inner[0].hi if d.inner else 1
+        return self.lane.strips * self.lane.columns * inner

@@ -1,0 +1,356 @@
+"""Statistics of columns and the rows after them in two launches instead of three.
+
+phase 0   sums of columns: 198 programs of rows          8 bands of rows x 64 strips of 64 columns
+phase 1   combined, and what becomes of them             -
+phase 2   the rows again, with what became of them       the same bands and strips: each program combines
+                                                         the bands' sums of its own strip before its rows
+
+A program that took whole rows would have to combine all columns. One of a strip combines as few as it reads,
+and leaves what becomes of them in its arena. Strips are whole sectors of memory, bands so few that reading
+their partial results again costs little.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from jstitch.codegen.cuda.deal import mentions
+from jstitch.codegen.cuda.homes import Carry, find_carries
+from jstitch.codegen.kernel_ir import (
+    PROGRAM,
+    ROW,
+    Buffer,
+    Instr,
+    Lane,
+    Let,
+    Load,
+    Loop,
+    Nest,
+    Phase,
+    Space,
+    Stage,
+    Store,
+)
+from jstitch.ir.index import Index, Var, add, mul, substitute, var
+from jstitch.ir.types import TensorType
+
+STRIP, BAND = "strip", "band"
+MOST, LEAST = 128, 32  # columns of a strip
+SECTOR = 8  # columns that are whole sectors of memory
+FEW = 16  # bands that are few enough for wider strips
+SHARE = 56  # partial results that are read again: at most one byte for as many of the rows'
+CTAS = 4  # for each program of the lane that took whole rows: they have fewer loads in flight
+SMALL = 1 << 20  # elements up to which launches cost more than a device that is not full
+
+
+@dataclass(frozen=True)
+class StripLane(Lane):
+    """A lane whose programs take a strip of columns of a band of rows: p = band * strips + strip.
+
+    The first `before` stages are about the strip's columns alone; the others read what these leave in
+    `common`, tiles of a CTA.
+    """
+
+    strips: int = 1
+    columns: int = 0
+    before: int = 0
+    common: tuple[Buffer, ...] = ()
+
+    @property
+    def bands(self) -> int:
+        return self.programs // self.strips
+
+
+@dataclass(frozen=True)
+class _Shape:
+    columns: int
+    strips: int
+    bands: int
+
+
+def in_strips(phases: Sequence[Phase], in_place: Mapping[Buffer, Buffer]) -> list[Phase]:
+    """The phases, three of such a kind replaced by two.
+
+    in_place: results -> arguments whose memory they take.
+    """
+    found = list(phases)
+    n = 0
+    while n + 2 < len(found):
+        rest = [*found[:n], *found[n + 3 :]]
+        two = _Three(found[n : n + 3], rest, in_place).two()
+        if two:
+            found[n : n + 3] = two
+        n += len(two) or 1
+    return found
+
+
+class _Three:
+    """Three phases: sums of columns, what becomes of them, rows. rest: the kernel's other phases."""
+
+    def __init__(
+        self, phases: Sequence[Phase], rest: Sequence[Phase], in_place: Mapping[Buffer, Buffer]
+    ) -> None:
+        self.phases, self.in_place = phases, in_place
+        self.elsewhere = {i.buffer for phase in rest for lane in phase.lanes for i in _accesses(lane.stages)}
+        self.tiles: dict[Buffer, Buffer] = {}  # of the middle lane, and what it leaves for the rows
+        self.partials: dict[Buffer, tuple[Carry, Buffer]] = {}
+
+    def two(self) -> list[Phase]:
+        """The two phases that do the same, [] where there are none."""
+        if any(len(phase.lanes) != 1 or isinstance(phase.lanes[0], StripLane) for phase in self.phases):
+            return []
+        sums, middle, rows = (phase.lanes[0] for phase in self.phases)
+        if not self._fits(sums, middle, rows):
+            return []
+        shape = _shape(_columns(rows), sums, rows)
+        if shape is None:
+            return []
+        self._name_buffers(sums, middle, rows, shape)
+        first, before, after = (_Strip(self, lane, shape) for lane in (sums, middle, rows))
+        try:
+            a, b, c = first.stages(), before.stages(once=True), after.stages()
+        except _CannotMove:
+            return []
+        common = tuple(self.tiles[v] for v in self._left(middle, rows))
+        given = {"programs": shape.bands * shape.strips, "strips": shape.strips, "columns": shape.columns}
+        made = (
+            _strip_lane(sums, a, **given),
+            _strip_lane(rows, b + c, **given, before=len(b), common=common),
+        )
+        return [Phase((lane,)) for lane in made]
+
+    # -- whether --------------------------------------------------------------------------------------
+
+    def _fits(self, sums: Lane, middle: Lane, rows: Lane) -> bool:
+        if not sums.rows == rows.rows > 1 == middle.rows or max(sums.step, rows.step) > 1:
+            return False
+        if sums.flat or rows.flat or not any(s.once for s in sums.stages):
+            return False
+        if any(s.once for s in (*middle.stages, *rows.stages)):
+            return False
+        size = _columns(rows)
+        bodies = [n for s in (*sums.stages, *rows.stages) if not s.once for n in s.nests]
+        if size < LEAST or not all(_is_elementwise(n, size) for n in bodies):
+            return False
+        nests = [n for s in middle.stages for n in s.nests]
+        columns = all(_is_of_columns(n, size, sums.programs) for n in nests)
+        return columns and self._is_private(sums, middle, rows)
+
+    def _is_private(self, sums: Lane, middle: Lane, rows: Lane) -> bool:
+        """Whether nobody else looks at the partial results and what becomes of them, or overwrites it."""
+        read, written = (_buffers(middle, kind) for kind in (Load, Store))
+        scratch = {b for b in written if b.space is Space.SCRATCH}
+        overwritten = {self.in_place.get(b, b) for b in (*written, *_buffers(rows, Store))}
+        seen = {*find_carries(sums), *scratch} & self.elsewhere or scratch - {*_buffers(rows, Load)}
+        return not seen and overwritten.isdisjoint(b for b in read if b.space is not Space.ARENA)
+
+    @staticmethod
+    def _left(middle: Lane, rows: Lane) -> list[Buffer]:
+        """What the middle lane leaves for the rows."""
+        read = _buffers(rows, Load)
+        return [b for b in _buffers(middle, Store) if b in read and b.space is not Space.ARENA]
+
+    # -- buffers --------------------------------------------------------------------------------------
+
+    def _name_buffers(self, sums: Lane, middle: Lane, rows: Lane, shape: _Shape) -> None:
+        programs = shape.bands * shape.strips
+        for b, carry in find_carries(sums).items():
+            dims = (programs,) if carry.size == 1 else (programs, shape.columns)
+            self.partials[b] = carry, replace(b, type=TensorType(dims, b.type.dtype))
+        stays = [b for b in _buffers(middle, Store) if b.space is Space.ARENA]
+        for b in (*stays, *self._left(middle, rows)):
+            t = TensorType((1, shape.columns), b.type.dtype)
+            self.tiles[b] = Buffer(b.name, t, Space.ARENA, b.number)
+
+
+class _CannotMove(Exception):
+    """An offset that a strip's columns cannot be put into."""
+
+
+class _Strip:
+    """The stages of one lane for a strip."""
+
+    def __init__(self, three: _Three, lane: Lane, shape: _Shape) -> None:
+        self.three, self.lane, self.shape = three, lane, shape
+        self.strip = var(Var(STRIP, shape.strips))
+        self.adds = any(s.once for s in lane.stages)  # to partial results, which others combine
+
+    def stages(self, once: bool = False) -> tuple[Stage, ...]:
+        return tuple(
+            replace(
+                s,
+                nests=tuple(self._start(n) if s.once else self._nest(n) for n in s.nests),
+                once=s.once or once,
+            )
+            for s in self.lane.stages
+        )
+
+    def _start(self, nest: Nest) -> Nest:
+        """A partial result's first value."""
+        (store,) = (i for i in nest.body if isinstance(i, Store))
+        _, buffer = self.three.partials[store.buffer]
+        size = buffer.type.size // buffer.type.shape[0]
+        i = Var("i", size)
+        at = add(mul(self._program(), size), var(i))
+        return replace(nest, loops=(Loop(i, 0, size),), body=(Store(buffer, at, store.value, 1),))
+
+    def _nest(self, nest: Nest) -> Nest:
+        loops = [loop for loop in nest.loops if loop.var.name != ROW]
+        column = loops[0].var.name
+        if any(column in _words(i) for i in (*nest.body, *nest.after)):
+            raise _CannotMove
+        reduced = loops[1].var.name if len(loops) > 1 else None
+        extents = {column: self.shape.columns}
+        if reduced is not None:
+            extents[reduced] = self.shape.bands
+        narrowed = tuple(
+            Loop(Var(loop.var.name, n), 0, n) if (n := extents.get(loop.var.name)) else loop
+            for loop in nest.loops
+        )
+
+        def moved(instructions: Iterable[Instr]) -> tuple[Instr, ...]:
+            return tuple(m for i in instructions for m in self._moved(i, column, reduced))
+
+        combines = tuple(
+            replace(c, buffers=tuple(self._partial(b) for b in c.buffers)) for c in nest.combines
+        )
+        body, after = moved(nest.body), moved(nest.after)
+        return replace(nest, loops=narrowed, body=body, after=after, combines=combines)
+
+    def _partial(self, b: Buffer) -> Buffer:
+        return self.three.partials[b][1]
+
+    def _moved(self, i: Instr, column: str, reduced: str | None) -> Iterator[Instr]:
+        """The instruction for a strip; a result that the rows look at is stored in its tile as well."""
+        if isinstance(i, Let):
+            yield i
+            return
+        if i.buffer not in self.three.tiles or (isinstance(i, Store) and i.buffer.space is Space.RESULT):
+            yield self._in_memory(i, column, reduced)
+        if i.buffer in self.three.tiles:
+            if reduced is not None and mentions(i.offset, reduced):
+                raise _CannotMove
+            at = self._column(i.offset, column, exactly=True)
+            yield replace(i, buffer=self.three.tiles[i.buffer], offset=at)
+
+    def _in_memory(self, i: Load | Store, column: str, reduced: str | None) -> Load | Store:
+        b = i.buffer
+        if b in self.three.partials:
+            carry, buffer = self.three.partials[b]
+            if reduced is None and not self.adds and self.shape.bands > 1:
+                raise _CannotMove
+            local = carry.local(i.offset) if reduced is None else self._apart(i.offset, reduced, carry.size)
+            size = 1 if carry.size == 1 else self.shape.columns
+            program = self._program() if reduced is None else self._of_band(reduced)
+            return replace(i, buffer=buffer, offset=add(mul(program, size), self._column(local, column)))
+        if reduced is not None and mentions(i.offset, reduced):
+            raise _CannotMove
+        here = self._column(i.offset, column)
+        moves = mentions(i.offset, column)
+        return replace(i, offset=add(here, mul(self.strip, self.shape.columns)) if moves else here)
+
+    def _apart(self, e: Index, reduced: str, size: int) -> Index:
+        """An offset in a partial result, without the program that made it."""
+        found = [(a, k) for a, k in e.terms if isinstance(a, Var) and a.name == reduced]
+        if len(found) != 1 or found[0][1] != size:
+            raise _CannotMove
+        ((a, k),) = found
+        rest = add(e, mul(var(a), -k))
+        if mentions(rest, reduced):
+            raise _CannotMove
+        return rest
+
+    def _column(self, e: Index, column: str, exactly: bool = False) -> Index:
+        """The offset with the column's number in its strip; a column's neighbour must be its neighbour."""
+        own = [(a, k) for a, k in e.terms if mentions(Index(0, ((a, k),)), column)]
+        plain = all(isinstance(a, Var) and k == 1 for a, k in own)
+        if not plain or len(own) > 1 or (exactly and len(own) != len(e.terms)):
+            raise _CannotMove
+        here = var(Var(column, self.shape.columns))
+        return substitute(e, lambda a: here if isinstance(a, Var) and a.name == column else None)
+
+    def _program(self) -> Index:
+        return var(Var(PROGRAM, self.shape.bands * self.shape.strips))
+
+    def _of_band(self, name: str) -> Index:
+        """The program that has this strip of another band."""
+        return add(mul(var(Var(name, self.shape.bands)), self.shape.strips), self.strip)
+
+
+def _strip_lane(lane: Lane, stages: tuple[Stage, ...], programs: int, **given: object) -> StripLane:
+    make: Callable[..., StripLane] = StripLane
+    return make(lane.rows, 1, programs, stages, False, lane.work, **given)
+
+
+def _columns(rows: Lane) -> int:
+    """Elements of a row; 0 where there are no loops over them."""
+    loops = next((n.loops for s in rows.stages for n in s.nests), ())
+    return next((loop.var.extent for loop in loops if loop.var.name != ROW), 0)
+
+
+def _is_elementwise(nest: Nest, size: int) -> bool:
+    """Whether a nest does the same with each element of a row, without tiles."""
+    loops = [loop for loop in nest.loops if loop.var.name != ROW]
+    tiles = any(i.buffer.space is Space.ARENA for i in _instructions(nest))
+    return (
+        not nest.accumulators
+        and not tiles
+        and [(x.lo, x.hi, x.var.extent) for x in loops] == [(0, size, size)]
+    )
+
+
+def _is_of_columns(nest: Nest, size: int, programs: int) -> bool:
+    """Whether a nest does the same with each column, or combines the partial results of each."""
+    loops = [(loop.lo, loop.hi, loop.var.extent) for loop in nest.loops]
+    combined = {name for c in nest.combines if not c.buffers for name in c.names}
+    known = all(a.depth == 1 and a.name in combined for a in nest.accumulators)
+    wanted = [(0, size, size), (0, programs, programs)] if nest.accumulators else [(0, size, size)]
+    return (
+        known
+        and loops == wanted
+        and all(i.depth >= 1 or isinstance(i, Let) for i in (*nest.body, *nest.after))
+    )
+
+
+def _shape(size: int, sums: Lane, rows: Lane) -> _Shape | None:
+    """Strips and bands for rows of `size` elements, enough to keep the device as busy as whole rows would."""
+    moved = sum(i.buffer.type.dtype.itemsize for lane in (sums, rows) for i in _of_rows(lane))
+    again = sum(c.buffer.type.dtype.itemsize for c in find_carries(sums).values() if c.size > 1)
+    most = max(1, math.isqrt(sums.rows * moved // (SHARE * again)))
+    wanted = CTAS * sums.programs
+    parts = [n for n in range(MOST, LEAST - 1, -SECTOR) if size % n == 0]
+    widths = parts or ([size] if size <= MOST else [])
+    for columns in widths:
+        strips = size // columns
+        bands = min(-(-wanted // strips), most, sums.rows) if sums.programs > 1 else 1
+        if bands <= FEW or columns == widths[-1]:
+            enough = 2 * strips * bands >= sums.programs or sums.rows * size <= SMALL
+            return _Shape(columns, strips, bands) if enough else None
+    return None
+
+
+def _of_rows(lane: Lane) -> list[Load | Store]:
+    """Accesses of different elements for each row, equal ones once."""
+    found = (i for i in _accesses(s for s in lane.stages if not s.once) if mentions(i.offset, ROW))
+    return list({(type(i), i.buffer, i.offset): i for i in found}.values())
+
+
+def _buffers(lane: Lane, kind: type[Load | Store]) -> list[Buffer]:
+    """That are loaded, or stored."""
+    return list(dict.fromkeys(i.buffer for i in _accesses(lane.stages) if isinstance(i, kind)))
+
+
+def _accesses(stages: Iterable[Stage]) -> list[Load | Store]:
+    return [i for stage in stages for nest in stage.nests for i in _instructions(nest)]
+
+
+def _instructions(nest: Nest) -> list[Load | Store]:
+    return [i for i in (*nest.body, *nest.after) if not isinstance(i, Let)]
+
+
+def _words(i: Instr) -> set[str]:
+    text = i.text if isinstance(i, Let) else i.value if isinstance(i, Store) else ""
+    return set(re.findall(r"[A-Za-z_]\w*", text))

@@ -1,0 +1,175 @@
+"""Statistics of columns in two launches: each program combines the partial results of its own strip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jstitch.codegen.cuda.emit import Emitted, emit
+from jstitch.codegen.cuda.strips import StripLane, in_strips
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.frontend.importer import import_module
+from jstitch.passes import profile
+from tests.codegen.cuda import stitched
+from tests.codegen.cuda.machines import run_kernel
+from tests.codegen.cuda.test_column_statistics import (
+    ARENA,
+    H200,
+    MANY,
+    batch_norm,
+    batch_norm_gradient,
+    expected_gradient,
+    lowered,
+    normal,
+    normalised,
+    softmax,
+)
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def kernel_of(
+    f: Callable[..., Any], args: Sequence[Array], chosen: profile.Profile = H200
+) -> tuple[Kernel, Emitted]:
+    with profile.using(chosen):
+        kernel = lowered(f, args)
+    return kernel, emit(kernel, ARENA)
+
+
+def run(
+    f: Callable[..., Any],
+    args: Sequence[Array],
+    machine: stitched.MakeMachine,
+    chosen: profile.Profile = H200,
+    launches: int = 2,
+) -> list[Array]:
+    kernel, emitted = kernel_of(f, args, chosen)
+    assert len(emitted.launches) == launches
+    return list(run_kernel(kernel, emitted, args, machine(emitted)))
+
+
+def wanted_softmax(x: Array) -> Array:
+    e = np.exp(x.astype(np.float64) - x.max(0))
+    found: Array = e / e.sum(0)
+    return found
+
+
+@pytest.mark.parametrize("chosen", [H200, MANY], ids=["h200", "many programs"])
+@pytest.mark.parametrize(("rows", "columns"), [(512, 64), (301, 40), (200, 256), (77, 3000), (130, 96)])
+def test_softmax_over_rows_is_two_launches(rows: int, columns: int, chosen: profile.Profile) -> None:
+    x = normal(rows, columns) * 20
+    (found,) = run(softmax, [x], stitched.simulated, chosen)
+    np.testing.assert_allclose(found, wanted_softmax(x), rtol=3e-5, atol=1e-30)
+
+
+@pytest.mark.skipif(stitched.WHY_NO_PTX is not None, reason=str(stitched.WHY_NO_PTX))
+def test_softmax_over_rows_as_ptx() -> None:
+    x = normal(150, 64) * 20
+    (found,) = run(softmax, [x], stitched.interpreted, MANY)
+    np.testing.assert_allclose(found, wanted_softmax(x), rtol=3e-5, atol=1e-30)
+
+
+@pytest.mark.skipif(stitched.WHY_NO_PTX is not None, reason=str(stitched.WHY_NO_PTX))
+def test_gradient_of_batch_norm_as_ptx() -> None:
+    x, gamma, beta = normal(150, 64, mean=3.0), normal(64, seed=1), normal(64, seed=2)
+    dy = normal(150, 64, mean=0.5, seed=3)
+    found = run(batch_norm_gradient, [x, gamma, beta, dy], stitched.interpreted, MANY)
+    for a, b in zip(found, expected_gradient(x, gamma, dy), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * np.abs(b).max())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+def test_statistics_that_are_results_and_read_by_the_rows(dtype: Any) -> None:
+    """Batch norm that returns its statistics: one band stores them, every band has them in its tile."""
+
+    def norm(x: Any, running: Any) -> Any:
+        mean, variance = x.mean(0), x.var(0)
+        y = (x - mean) * jax.lax.rsqrt(variance + 1e-5)
+        return y, mean.astype(dtype), 0.9 * running + 0.1 * variance
+
+    x, running = normal(300, 64, mean=2.0), normal(64, seed=1)
+    y, mean, after = run(norm, [x, running], stitched.simulated, MANY)
+    np.testing.assert_allclose(y, normalised(x)[0], rtol=0, atol=5e-5)
+    np.testing.assert_allclose(mean.astype(np.float64), x.mean(0), rtol=1e-2)
+    np.testing.assert_allclose(after, 0.9 * running + 0.1 * x.var(0), rtol=1e-5)
+
+
+def test_bytes_are_those_of_the_rows_and_few_more() -> None:
+    """The array is read twice and written once; partial results are few."""
+    for rows, columns in ((16384, 256), (4096, 4096), (1024, 1024)):
+        _, emitted = kernel_of(softmax, [np.zeros((rows, columns), np.float32)])
+        moved = sum(x.bytes_read + x.bytes_written for x in emitted.source.launches)
+        assert 3.0 <= moved / (rows * columns * 4) <= 3.08
+
+
+def norm_of(rows: int, columns: int) -> Emitted:
+    shapes = ((rows, columns), columns, columns)
+    return kernel_of(batch_norm, [np.zeros(s, np.float32) for s in shapes])[1]
+
+
+def test_a_device_stays_busy() -> None:
+    """Few columns of many rows would leave multiprocessors without a program: whole rows, three launches."""
+    multiprocessors = stitched.SPEC.sms
+    for rows, columns in ((16384, 256), (1024, 16384)):
+        found = norm_of(rows, columns).source.launches
+        assert len(found) == 2
+        assert all(launch.grid >= multiprocessors for launch in found)
+    narrow = norm_of(65536, 64).source.launches
+    assert len(narrow) == 3
+    assert narrow[0].grid >= multiprocessors
+
+
+def test_rows_overwritten_in_place_are_read_before() -> None:
+    found = stitched.stitch(stitched_graph(softmax, (200, 64)), MANY, donate=True)
+    x = normal(200, 64)
+    (y,) = found.run([x], stitched.simulated)
+    assert any(b.aliases for e in found.kernels.values() for b in e.launches)
+    np.testing.assert_allclose(y, wanted_softmax(x), rtol=3e-5)
+
+
+@pytest.mark.parametrize("columns", [33, 64])
+def test_one_program_of_rows_has_nothing_to_combine(columns: int) -> None:
+    x = np.arange(30 * columns, dtype=np.uint16).reshape(30, columns)
+    (found,) = run(lambda x: x * x.sum(0, dtype=jnp.uint16), [x], stitched.simulated)
+    np.testing.assert_array_equal(found, x * x.sum(0, dtype=np.uint16))
+
+
+def stitched_graph(f: Callable[..., Any], *shapes: tuple[int, ...]) -> Any:
+    args = [jnp.zeros(s) for s in shapes]
+    return import_module(jax.jit(f).lower(*args).compiler_ir("stablehlo"))
+
+
+def position(x: Any) -> Any:
+    return (x - x.mean(0)) * jnp.arange(64, dtype=jnp.float32)
+
+
+def shifted(x: Any) -> Any:
+    return x - jnp.roll(x.mean(0), 1)
+
+
+@pytest.mark.parametrize("f", [position, shifted])
+def test_columns_that_know_their_number_or_their_neighbour_stay_three(f: Callable[..., Any]) -> None:
+    x = normal(300, 64)
+    (found,) = run(f, [x], stitched.simulated, MANY, launches=3)
+    np.testing.assert_allclose(found, jax.jit(f)(x), rtol=0, atol=2e-5 * 64)
+
+
+def test_what_another_launch_reads_stays_in_memory() -> None:
+    """The phases are left alone when a fourth one looks at the columns' statistics."""
+    kernel, _ = kernel_of(softmax, [normal(300, 64)], MANY)
+    assert any(isinstance(p.lanes[0], StripLane) for p in in_strips(kernel.phases, {}))
+    assert in_strips([*kernel.phases, kernel.phases[-1]], {})[:3] == list(kernel.phases[:3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [1024, 16384])
+@pytest.mark.parametrize("hidden", [256, 1000, 4096, 16384])
+def test_every_size_of_softmax(rows: int, hidden: int) -> None:
+    _, emitted = kernel_of(partial(jax.nn.softmax, axis=0), [np.zeros((rows, hidden), np.float32)])
+    assert len(emitted.launches) == 2

@@ -6,15 +6,20 @@ CUDA   one native PTX launch for each phase; scratch goes from call to call
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from jstitch.codegen.kernel_ir import Buffer, Kernel
+from jstitch.ir.reason import Reason
 
 
 class CannotBuildError(Exception):
-    """The backend has no form for a kernel; the message says why. The pattern stays XLA's."""
+    """The backend has no form for a kernel; the message, and `reason`, say why. The pattern stays XLA's."""
+
+    def __init__(self, reason: str | Reason) -> None:
+        self.reason = Reason("form", reason) if isinstance(reason, str) else reason
+        super().__init__(str(reason))
 
 
 @dataclass(frozen=True)
@@ -33,11 +38,14 @@ class Built:
     """A kernel ready to run. text: its generated source.
 
     traffic: entry in a profiler's timeline -> bytes read and written, where the backend counts them.
+    compiled: launch -> what was compiled, where it is text. describe: more of it for a dump, as JSON has it.
     """
 
     text: str
     calls: tuple[KernelCall, ...]
     traffic: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    compiled: Mapping[str, str] = field(default_factory=dict)
+    describe: Callable[[], dict[str, Any]] = dict
 
 
 class Backend(Protocol):

@@ -127,11 +127,15 @@ class Nest:
 
 @dataclass(frozen=True)
 class Stage:
-    """Nests with no barrier between them, and what they are for. `once`: per program, not per step."""
+    """Nests with no barrier between them, and what they are for. `once`: per program, not per step.
+
+    lines: of the user's code that they come from, with the ops of each.
+    """
 
     nests: tuple[Nest, ...]
     note: str
     once: bool = False
+    lines: tuple[str, ...] = ()
 
 
 OTHER = "_other"

@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from jstitch.codegen.comments import strip_comments
+
 
 @dataclass(frozen=True)
 class PhaseSource:
@@ -43,12 +45,13 @@ class KernelSource:
 
     @cached_property
     def payload(self) -> str:
-        """This source as JSON; `from_payload` reads it back."""
-        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+        """This source as JSON, without its comments; `from_payload` reads it back."""
+        bare = replace(self, text=strip_comments(self.text))
+        return json.dumps(asdict(bare), separators=(",", ":"), sort_keys=True)
 
     @cached_property
     def digest(self) -> str:
-        """Content hash of all but the name: 32 hexadecimal digits, the same in every process.
+        """Content hash of all but the name and comments: 32 hexadecimal digits, the same in every process.
 
         Equal kernels of one program (its repeated layers) are built once.
         """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from jstitch.codegen.comments import quoted
 from jstitch.codegen.kernel_ir import Buffer, Instr, Kernel, Lane, Let, Load, Nest, Stage, Store
 from jstitch.codegen.print_index import print_index
 
@@ -34,6 +35,7 @@ def _lane(lane: Lane) -> Iterator[str]:
 
 def _stage(n: int, stage: Stage) -> Iterator[str]:
     yield f"stage {n}{' (once)' if stage.once else ''}: {stage.note}"
+    yield from (f"  // {line}" for line in quoted(stage.lines))
     for nest in stage.nests:
         yield from (f"  {line}" for line in _nest(nest, 0))
 

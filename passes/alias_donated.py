@@ -35,12 +35,15 @@ def carried_by_loops(graph: Graph) -> dict[Value, Value]:
 
 
 def alias_donated(kernel: Kernel, pattern: FusionPattern, donated: Mapping[Value, Value]) -> Kernel:
-    """The kernel with `aliases` for those donated inputs whose output it computes safely in place."""
+    """The kernel with `aliases` for those donated inputs whose output it computes safely in place.
+
+    An argument that an update takes already stays the update's.
+    """
     aliases: dict[int, int] = {}
     touching = _nests_by_buffer(kernel)
     inputs, _, outputs = contracted(pattern)
     for number, value in enumerate(inputs):
-        output = donated.get(value)
+        output = None if number in kernel.aliases.values() else donated.get(value)
         if output in outputs and output is not None and output.type == value.type:
             result = list(outputs).index(output)
             if _is_safe(touching, kernel.args[number], kernel.results[result]):

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jstitch.passes.check_plan import waiting_patterns
-from jstitch.passes.keep_patterns import keep_patterns
-from jstitch.passes.plan import FusionPattern, FusionPlan, is_free
+from jstitch.passes.keep_patterns import cut_edges
+from jstitch.passes.plan import FusionPattern, FusionPlan, Reason, is_free
 
-CYCLE = ("cycle", "patterns that hold both would wait for each other")
+CYCLE = Reason("cycle", "patterns that hold both would wait for each other")
 
 
 def break_cycles(plan: FusionPlan, before: FusionPlan) -> FusionPlan:
@@ -28,8 +28,7 @@ def break_cycles(plan: FusionPlan, before: FusionPlan) -> FusionPlan:
     split = tuple(_split(plan, waiting, before))
     left = waiting_patterns(FusionPlan(plan.frame, split)) or ()
     kept = [p for n, p in enumerate(split) if n not in left]
-    ops = {op: CYCLE for n in waiting for op in plan.patterns[n].ops}
-    return keep_patterns(FusionPlan(plan.frame, (), before.refusals), kept, ops)
+    return cut_edges(FusionPlan(plan.frame, (), before.refusals), kept, lambda *_: CYCLE)
 
 
 def _split(plan: FusionPlan, waiting: frozenset[int], before: FusionPlan) -> Iterator[FusionPattern]:

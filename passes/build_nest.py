@@ -38,6 +38,7 @@ from jstitch.ir.index import (
 )
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.ops.build import is_splat
+from jstitch.ir.reason import Reason
 from jstitch.ir.types import DType
 from jstitch.passes.plan import is_free
 from jstitch.passes.row_access import ROW_VAR, is_reduction, read_index
@@ -61,7 +62,11 @@ _INTEGER = re.compile(r"u?int\d+\((-?\d+)\)")
 
 
 class CannotLowerError(Exception):
-    """The pattern holds something no kernel can express; the message says what."""
+    """The pattern holds something no kernel can express; the message, and `reason`, say what."""
+
+    def __init__(self, reason: str | Reason) -> None:
+        self.reason = Reason("lowering", reason) if isinstance(reason, str) else reason
+        super().__init__(str(reason))
 
 
 def literal(value: object, dtype: DType) -> str:

@@ -9,8 +9,6 @@ The rules live with the ops (`jstitch.ir.ops.simplify`); each keeps every bit of
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops.simplify import simplify
 from jstitch.passes.rewrite import Producer, Replacement, rewrite
@@ -40,5 +38,5 @@ def _rule(op: Op, producer: Producer) -> Replacement | None:
         return None
     if isinstance(current, Value):
         return Replacement((current,))
-    simpler = replace(current, loc=current.loc or op.loc)
+    simpler = current.located(op)
     return Replacement(simpler.results, (simpler,))

@@ -28,8 +28,8 @@ def contract_patterns(plan: FusionPlan, build: Build) -> Graph:
         attrs = build(pattern)
         if attrs is not None:
             inputs, ops, outputs = contracted(pattern)
-            loc = next((op.loc for op in reversed(pattern.ops) if op.loc), "")
-            kernel = Op(KERNEL, inputs, outputs, attrs, (Graph(inputs, ops, outputs),), loc)
+            last = next((op for op in reversed(pattern.ops) if op.loc), pattern.ops[-1])
+            kernel = Op(KERNEL, inputs, outputs, attrs, (Graph(inputs, ops, outputs),)).located(last)
             owner.update((op, kernel) for op in pattern.ops if not is_free(op))
             for u in pattern.updates:
                 owner.update(dict.fromkeys((u.op, *(u.chain if u.alone else ())), kernel))

@@ -26,7 +26,7 @@ def copy_carried(frame: Graph) -> Graph:
     ops: list[Op] = []
     for op in frame.ops:
         if lookup(op.name).in_place and _comes_in(op.operands[1], producers):
-            copy = convert(op.operands[1], op.operands[1].tensor.dtype)
+            copy = convert(op.operands[1], op.operands[1].tensor.dtype).located(op)
             ops.append(copy)
             op = replace(op, operands=(op.operands[0], copy.result, *op.operands[2:]))
         ops.append(op)

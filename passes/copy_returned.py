@@ -70,7 +70,8 @@ def _copied(frame: Graph, free: Collection[tuple[int, int]]) -> Graph:
         source = _source(v, producers)
         given = source in inputs and (inputs[source], number) not in free
         if isinstance(v.type, TensorType) and (source in seen or given or _is_constant(source, producers)):
-            copies.append(convert(v, v.tensor.dtype))
+            copy = convert(v, v.tensor.dtype)
+            copies.append(copy.located(producers[v]) if v in producers else copy)
             v = copies[-1].result
         seen.add(source)
         outputs.append(v)

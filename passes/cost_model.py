@@ -43,6 +43,11 @@ class CostEstimate:
         )
 
     @property
+    def kernels(self) -> str:
+        """The launches in words."""
+        return f"{self.launches:.0f} kernel{'s' if round(self.launches) != 1 else ''}"
+
+    @property
     def without_launches(self) -> CostEstimate:
         return CostEstimate(0.0, self.nbytes, self.cycles)
 
@@ -130,11 +135,14 @@ def xla_cost(pattern: FusionPattern) -> CostEstimate:
     return sum(xla_kernels(pattern).values(), CostEstimate())
 
 
-def xla_kernels(pattern: FusionPattern) -> dict[Value, CostEstimate]:
-    """XLA's kernels for these ops: the value that each writes, and what it costs."""
+def xla_kernels(pattern: FusionPattern, most: float = math.inf) -> dict[Value, CostEstimate]:
+    """XLA's kernels for these ops: the value that each writes, and what it costs.
+
+    most: values looked at for each; what lies behind them is left out.
+    """
     producers = {v: op for op in pattern.ops for v in op.results}
     materialised = _materialised(pattern, producers)
-    return {v: _fusion_cost(v, producers, materialised) for v in materialised}
+    return {v: _fusion_cost(v, producers, materialised, most) for v in materialised}
 
 
 def xla_makes(pattern: FusionPattern, values: Iterable[Value], most: int) -> dict[Value, CostEstimate]:

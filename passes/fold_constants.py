@@ -11,6 +11,7 @@ is ever made.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -25,12 +26,12 @@ MAX_ELEMENTS = 256
 _FOLDABLE = (OpClass.LIGHT, OpClass.EXPENSIVE, OpClass.SHAPE, OpClass.INDEX)
 
 
-def fold_constants(graph: Graph) -> Graph:
-    """The graph with ops on constants replaced by constants."""
-    return rewrite(graph, _rule)
+def fold_constants(graph: Graph, *, elements: int = MAX_ELEMENTS) -> Graph:
+    """The graph with ops on constants replaced by constants. elements: of a dense one, at most."""
+    return rewrite(graph, partial(_rule, most=elements))
 
 
-def _rule(op: Op, producer: Producer) -> Replacement | None:
+def _rule(op: Op, producer: Producer, *, most: int) -> Replacement | None:
     if not op.operands or len(op.results) != 1 or lookup(op.name).op_class not in _FOLDABLE:
         return None
     if not isinstance(op.results[0].type, TensorType) or lookup(op.name).reference is None:
@@ -38,8 +39,8 @@ def _rule(op: Op, producer: Producer) -> Replacement | None:
     makers = [producer(v) for v in op.operands]
     if any(m is None or lookup(m.name).op_class is not OpClass.CONSTANT for m in makers):
         return None
-    folded = _splat(op, makers) or _dense(op, makers)
-    return None if folded is None else Replacement(folded.results, (replace(folded, loc=op.loc),))
+    folded = _splat(op, makers) or _dense(op, makers, most)
+    return None if folded is None else Replacement(folded.results, (folded.located(op),))
 
 
 def _splat(op: Op, makers: list[Op | None]) -> Op | None:
@@ -59,9 +60,9 @@ def _scalar(op: Op) -> Op:
     return replace(op, operands=operands, results=(Value(TensorType((), op.result.tensor.dtype)),))
 
 
-def _dense(op: Op, makers: list[Op | None]) -> Op | None:
+def _dense(op: Op, makers: list[Op | None], most: int) -> Op | None:
     sizes = [v.tensor.size for v in (*op.operands, op.result)]
-    if max(sizes) > MAX_ELEMENTS:
+    if max(sizes) > most:
         return None
     (value,) = run_op(op, [m.attrs["value"] for m in makers if m is not None])
     array = np.ascontiguousarray(value).reshape(op.result.shape)

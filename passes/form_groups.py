@@ -30,7 +30,7 @@ from jstitch.passes.row_access import (
     reduction,
     relations,
 )
-from jstitch.passes.small_parts import small_parts, update_costs
+from jstitch.passes.small_parts import SMALL, small_parts, update_costs
 from jstitch.passes.spread_rows import spread_rows
 
 PARTIAL = "jstitch.partial_reduce"
@@ -40,6 +40,8 @@ RECOMPUTE_SCALAR = 200.0
 MOST_THREADS = 1024
 VECTOR = 4  # elements of a row for each thread, at least
 RECOMPUTE = 24.0  # cycles per element up to which an elementwise chain is rather computed twice than spilled
+REPEATED = 4.0  # the same where it is computed again for every row
+PHASES = 4.0  # what a spill must save, in phases
 
 
 @dataclass(eq=False)
@@ -224,7 +226,9 @@ def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Gro
         attrs = dict(op.attrs)
         partial = replace(op, name=PARTIAL, results=partials, attrs=attrs)
         spread = {
-            n: build.broadcast(v, partials[-1].shape, (0,)) for n, v in enumerate(partials) if n in uniform
+            n: build.broadcast(v, partials[-1].shape, (0,)).located(op)
+            for n, v in enumerate(partials)
+            if n in uniform
         }
         parts = tuple(spread[n].result if n in spread else v for n, v in enumerate(partials))
         operands = (*parts, *op.operands[len(op.results) :])
@@ -307,13 +311,14 @@ def _assign_levels(grouping: Grouping) -> Grouping:
         again = value in repeated and lookup(op.name).op_class is OpClass.SHAPE
         if same and access is Access.ROW and not again:
             return level[source]
-        if value not in spilled and cost[value] >= _bound(value) and not again:
-            if parts := small_parts(value, _bound(value), maker, cost, spilled, _recompute_cost):
+        bound = _bound(value, op, group_of[op])
+        if value not in spilled and cost[value] >= bound and not again:
+            if parts := small_parts(value, bound, maker, cost, spilled, _recompute_cost):
                 spilled.update(parts)
                 cost.update(dict.fromkeys(parts, 1.0))
                 ready.update((v, level[maker[v]] + 1) for v in parts)
                 update_costs(value, maker, spilled, cost, ready, _recompute_cost)
-        if value not in spilled and cost[value] < _bound(value) and not again:
+        if value not in spilled and cost[value] < bound and not again:
             return ready[value]
         spilled.add(value)
         cost[value], ready[value] = 1.0, level[source] + 1
@@ -344,8 +349,10 @@ def _spill_between_levels(grouping: Grouping) -> None:
             if source is None or is_free(source) or access is not Access.ROW:
                 continue
             crosses = group_of[source] is group_of[op] and level[source] < level[op]
-            if crosses and cost[v] >= _bound(v):
-                parts = small_parts(v, _bound(v), maker, cost, spilled, _recompute_cost) or [v]
+            if crosses and cost[v] >= _bound(v, op, group_of[op]):
+                parts = small_parts(
+                    v, _bound(v, op, group_of[op]), maker, cost, spilled, _recompute_cost
+                ) or [v]
                 spilled.update(parts)
                 cost.update(dict.fromkeys(parts, 1.0))
                 update_costs(v, maker, spilled, cost, {}, _recompute_cost)
@@ -354,9 +361,21 @@ def _spill_between_levels(grouping: Grouping) -> None:
             cost[v] = 1.0 if v in spilled else _recompute_cost(op, cost)
 
 
-def _bound(value: Value) -> float:
-    """Cycles up to which a value is computed again rather than spilled; a scalar is computed once a nest."""
-    return RECOMPUTE_SCALAR if value.tensor.size == 1 else RECOMPUTE
+def _bound(value: Value, user: Op, group: Group) -> float:
+    """Cycles up to which a value is computed again rather than spilled.
+
+    A scalar is computed once a nest. A CPU, whose arithmetic no memory hides, also spills what it would
+    compute for every row, where that does not part a group whose ops read their rows together.
+    """
+    if value.tensor.size == 1:
+        return RECOMPUTE_SCALAR
+    machine = current().machine
+    elements = max((v.tensor.size for v in user.results), default=0)
+    saved = (RECOMPUTE - REPEATED) * elements * machine.lane_cycle
+    if machine.device is not None or elements < SMALL * value.tensor.size or saved < PHASES * machine.launch:
+        return RECOMPUTE
+    sums = any(op.name == PARTIAL or is_reduction(op) for op in group.ops)
+    return RECOMPUTE if sums else REPEATED
 
 
 def _accesses(op: Op, rows: int) -> tuple[Access, ...]:

@@ -14,6 +14,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.passes.apply_template import fix_groups, label_ops, label_partials, shared_values
 from jstitch.passes.block_variances import block_variances
 from jstitch.passes.factor_sums import factor_sums
+from jstitch.passes.fill_places import fill_places
 from jstitch.passes.form_groups import Grouping, form_groups
 from jstitch.passes.one_pass_sums import one_pass_sums
 from jstitch.passes.plan import Update
@@ -41,7 +42,7 @@ def form_pattern(
     """The ops (in program order) in groups, as the template says. Raises TemplateError."""
     needed = _needed(ops, outputs, updates)
     ops = block_variances(one_pass_sums(factor_sums(ops, needed), needed), needed)
-    ops = split_reductions(ops)
+    ops = fill_places(split_reductions(ops))
     fix = None if template is None else partial(fix_groups, template)
     grouping = form_groups(ops, outputs, fix)
     labels = label_partials(grouping.ops, label_ops(ops))

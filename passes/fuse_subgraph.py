@@ -23,8 +23,11 @@ from dataclasses import dataclass, field
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.passes.follow_schedules import Column, Followed, Follower, root_schedules
-from jstitch.passes.plan import is_free
+from jstitch.passes.plan import Reason, is_free
 from jstitch.passes.propagate_schedule import op_class
+
+GAVE_UP = "gave up"
+TOO_MANY = "one kernel would have {found} ops, the bound is {bound}"
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Frame:
     producers: Mapping[Value, Op]
     place: Mapping[Op, int]
     returned: frozenset[Value]
-    partition: Callable[[Op], str | None]
+    partition: Callable[[Op], Reason | None]
     follower: Follower
 
     def consumers(self, op: Op) -> list[Op]:
@@ -75,7 +78,7 @@ class Growth:
     options: FusionOptions
     roof: int
     members: dict[Op, None] = field(default_factory=dict)
-    refused: dict[Op, tuple[str, str]] = field(default_factory=dict)
+    refused: dict[Op, Reason] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         shape = self.roots[0].results[0].shape
@@ -101,7 +104,7 @@ class Growth:
         while self._queue:
             self.visit(heapq.heappop(self._queue)[2])
 
-    def replay(self, joined: Sequence[Op], refused: Mapping[Op, tuple[str, str]]) -> None:
+    def replay(self, joined: Sequence[Op], refused: Mapping[Op, Reason]) -> None:
         """Join exactly these ops, in this order, and keep what was refused before."""
         for op in joined:
             if op not in self.members:
@@ -118,44 +121,49 @@ class Growth:
         if verdict is not None:
             self.refused[op] = verdict
 
-    def _why_not(self, op: Op) -> tuple[str, str] | None:
+    def _why_not(self, op: Op) -> Reason | None:
         """Algorithm 1's SchdConsistent: join the op, or say which rule it fails."""
         reason = self.frame.partition(op)
         if reason is not None:
-            return "partition", reason
+            return reason
         span = self.frame.spans[op]
         if span >= self.roof:
-            return "roof", f"span {span} is not below the library-call layer at {self.roof}"
+            return Reason(
+                "roof", "span {found} is not below the library-call layer at {bound}", span, self.roof
+            )
         if len(self.members) >= self.options.max_ops:
-            return "size", f"the pattern has {len(self.members)} ops, the bound is {self.options.max_ops}"
+            return Reason("size", TOO_MANY, len(self.members) + 1, self.options.max_ops)
         return self._gave_up(op) or self._inconsistent(op)
 
-    def _gave_up(self, op: Op) -> tuple[str, str] | None:
+    def _gave_up(self, op: Op) -> Reason | None:
         floor = self.frame.spans[self.roots[0]]
         for user in self.frame.consumers(op):
             span = self.frame.spans[user]
             if span < floor:
                 break
             if user not in self.members:
-                where = f"user {user.name} (span {span}, roots at {floor})"
-                return "gave up", f"{where} is not in the pattern: a cycle could arise"
+                where = f"its user {user.name} (span {{found}}, roots at {{bound}})"
+                return Reason(GAVE_UP, f"{where} is not in the pattern: a cycle could arise", span, floor)
         return None
 
-    def _inconsistent(self, op: Op) -> tuple[str, str] | None:
+    def _inconsistent(self, op: Op) -> Reason | None:
         columns = [c for v in op.results for c in self._wanted.get(v, ())]
         followed = self.frame.follower.follow(op, columns, self._leaves(op))
         kept = self._alive.difference(followed.refused)
         if not kept:
             rule = followed.refused[min(self._alive)] if self._alive else "the root refuses them all"
             fewest = min((self._blocks[i] for i in self._alive), default=0)
-            count = f"none of {len(self._alive)} schedules of {fewest} blocks or more passes"
-            return "schedule", f"{count}: {rule}"
+            count = (
+                f"{{found}} of {len(self._alive)} schedules of {fewest} blocks or more pass, {{bound}} must"
+            )
+            return Reason("schedule", f"{count}: {rule}", 0, 1)
         elements = max(self._elements, _work(op))
         needed = self._needed(elements)
         enough = frozenset(i for i in kept if self._blocks[i] >= needed)
         if not enough:
             most = max(self._blocks[i] for i in kept)
-            return "blocks", f"{most} blocks for {elements} elements, at least {needed} needed"
+            text = f"{{found}} blocks for {elements} elements, at least {{bound}} needed"
+            return Reason("blocks", text, most, needed)
         self._elements = elements
         self._accept(op, enough, followed)
         return None

@@ -15,7 +15,7 @@ from jstitch.ir.graph import Op
 from jstitch.passes.absorb_updates import absorb_updates
 from jstitch.passes.cost_model import CostEstimate, kernel_cost, xla_cost
 from jstitch.passes.keep_patterns import keep_patterns
-from jstitch.passes.plan import FusionPattern, FusionPlan
+from jstitch.passes.plan import FusionPattern, FusionPlan, Reason
 
 MARGIN = 0.95  # ours must be modelled at most this share of XLA's time
 MARGINS: Mapping[str, float] = {"model": MARGIN, "measure": 1.5, "off": math.inf}
@@ -38,11 +38,16 @@ class Verdict:
         ours = self.ours.without_launches if packed else self.ours
         return ours.seconds < margin * self.xla.seconds
 
-    def __str__(self) -> str:
-        ours, xla = self.ours, self.xla
-        return (
-            f"modelled {ours.seconds * 1e6:.1f} us ({ours.nbytes / 1e6:.2f} MB) against XLA's "
-            f"{xla.seconds * 1e6:.1f} us ({xla.nbytes / 1e6:.2f} MB, {xla.launches:.0f} kernels)"
+    def reason(self, margin: float, packed: bool = False) -> Reason:
+        """Why it does not stay. packed: its launch is shared."""
+        ours, xla = self.ours.without_launches if packed else self.ours, self.xla
+        return Reason(
+            "gate",
+            f"modelled {{found}} us ({ours.nbytes / 1e6:.2f} MB), and must be less than {{bound}} us, "
+            f"{margin:g} of XLA's {xla.seconds * 1e6:.2f} us ({xla.nbytes / 1e6:.2f} MB, "
+            f"{xla.kernels})",
+            ours.seconds * 1e6,
+            margin * xla.seconds * 1e6,
         )
 
 
@@ -61,11 +66,11 @@ def gate(plan: FusionPlan, margin: float = MARGIN, packed: bool = False) -> Fusi
     if margin == math.inf:
         return plan
     kept: list[FusionPattern] = []
-    dropped: dict[Op, tuple[str, str]] = {}
+    dropped: dict[Op, Reason] = {}
     for pattern, taking in zip(plan.patterns, absorb_updates(plan).patterns, strict=True):
         verdict = judge(taking)
         if verdict.is_within(margin, packed):
             kept.append(pattern)
         else:
-            dropped |= dict.fromkeys(pattern.ops, ("gate", str(verdict)))
+            dropped |= dict.fromkeys(pattern.ops, verdict.reason(margin, packed))
     return keep_patterns(plan, kept, dropped)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from jstitch.ir.graph import Op
-from jstitch.passes.plan import FusionPattern, FusionPlan, NoFuse, is_free
+from jstitch.passes.plan import FusionPattern, FusionPlan, NoFuse, Reason, is_free
 
-NOT_MERGED = ("merge", "one kernel for both is not modelled to be faster")
+Why = Callable[[Op, Op], Reason | None]
+"""Of an edge."""
 
 
 def keep_patterns(
-    plan: FusionPlan, kept: Sequence[FusionPattern], dropped: Mapping[Op, tuple[str, str]]
+    plan: FusionPlan, kept: Sequence[FusionPattern], dropped: Mapping[Op, Reason]
 ) -> FusionPlan:
-    """The plan with these patterns only. dropped: op -> (rule, reason) for ops that lost their pattern."""
-    return FusionPlan(plan.frame, tuple(kept), tuple(_refusals(plan, kept, dropped)))
+    """The plan with these patterns only. dropped: why ops lost their pattern."""
+    return cut_edges(plan, kept, lambda producer, consumer: dropped.get(consumer) or dropped.get(producer))
 
 
-def _refusals(
-    plan: FusionPlan, kept: Sequence[FusionPattern], dropped: Mapping[Op, tuple[str, str]]
-) -> Iterator[NoFuse]:
+def cut_edges(plan: FusionPlan, kept: Sequence[FusionPattern], why: Why) -> FusionPlan:
+    """The plan with these patterns only. why: of the edges that this leaves open."""
+    return FusionPlan(plan.frame, tuple(kept), tuple(_refusals(plan, kept, why)))
+
+
+def _refusals(plan: FusionPlan, kept: Sequence[FusionPattern], why: Why) -> Iterator[NoFuse]:
     """One reason for every edge that is now unfused: an earlier pass's, or why its ops were dropped."""
     known = {(r.producer, r.consumer): r for r in plan.refusals}
     owner = {op: n for n, pattern in enumerate(kept) for op in pattern.ops if not is_free(op)}
@@ -32,5 +36,9 @@ def _refusals(
                 continue
             if producer in owner and owner[producer] == owner.get(consumer):
                 continue
-            why = dropped.get(consumer) or dropped.get(producer) or NOT_MERGED
-            yield known.get((producer, consumer)) or NoFuse(producer, consumer, *why)
+            refusal = known.get((producer, consumer))
+            if refusal is None:
+                reason = why(producer, consumer)
+                assert reason is not None, f"nothing says why {producer.name} -> {consumer.name} is open"
+                refusal = NoFuse(producer, consumer, reason)
+            yield refusal

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, Space
 from jstitch.codegen.template import OpSchedule, Template
 from jstitch.ir.graph import Op, Value
+from jstitch.ir.reason import Reason
 from jstitch.ir.types import TensorType
 from jstitch.passes.build_nest import CannotLowerError, InPlace, Place
 from jstitch.passes.describe_template import describe_lane, template_of
@@ -28,6 +30,8 @@ from jstitch.passes.plan import Update
 from jstitch.passes.plan_shared_memory import DoesNotFit, Priority
 from jstitch.passes.profile import current
 
+TOO_DEEP = "the {found} ops are too long a chain to be followed in {bound} calls of Python"
+NO_ROOM = "kept values take {found} bytes of an arena of {bound}, and shrinking is switched off"
 ATTEMPTS = 6  # of fitting a lane's tiles; then everything that can be is computed again
 
 
@@ -51,8 +55,11 @@ def lower_kernel(
     shrink: values that find no room in the arena may be computed again instead.
     Raises CannotLowerError, with the reason, when a kernel cannot express the pattern, and TemplateError.
     """
-    formed = form_pattern(ops, outputs, updates, template)
-    return _KernelLowering(name, formed, inputs, outputs, arena_bytes, share, shrink, updates).run()
+    try:
+        formed = form_pattern(ops, outputs, updates, template)
+        return _KernelLowering(name, formed, inputs, outputs, arena_bytes, share, shrink, updates).run()
+    except RecursionError:
+        raise CannotLowerError(Reason("depth", TOO_DEEP, len(ops), sys.getrecursionlimit())) from None
 
 
 @dataclass(eq=False)
@@ -158,7 +165,8 @@ class _KernelLowering:
                     raise CannotLowerError(_too_large(found))
                 view = replace(view, budget=found.nbytes)
             elif not self.shrink:
-                raise CannotLowerError("kept values find no room in the arena, and shrinking is switched off")
+                kept = sum(b.type.nbytes for b in arena.buffers)
+                raise CannotLowerError(Reason("shrinking", NO_ROOM, kept, view.budget))
             gone = found.dropped if isinstance(found, Tiles) and attempt < ATTEMPTS else free
             view = replace(view, refused=view.refused | {arena.values[n] for n in gone})
         raise AssertionError("every attempt refuses a value or is the last one")
@@ -204,7 +212,7 @@ def _names() -> Callable[[], str]:
     return lambda: f"v{next(counter)}"
 
 
-def _too_large(found: DoesNotFit[int]) -> str:
+def _too_large(found: DoesNotFit[int]) -> Reason:
     tiles = ", ".join(f"t{n}: {nbytes}" for n, nbytes in found.remaining.items())
-    needs = f"needs {found.nbytes} bytes per program for results of reductions ({tiles})"
-    return f"{needs}, arena_bytes is {found.budget}"
+    needs = f"needs {{found}} bytes per program for results of reductions ({tiles}; at multiples of {ALIGN})"
+    return Reason("arena", f"{needs}, arena_bytes is {{bound}}", found.nbytes, found.budget)

@@ -13,6 +13,7 @@ from jstitch.ir.ops import lookup
 from jstitch.passes.build_nest import Place
 from jstitch.passes.place_values import Node, Placement, last_stage, place_values
 from jstitch.passes.profile import current
+from jstitch.passes.quote_lines import quote_lines
 from jstitch.passes.write_nest import LaneContext, NestWriter, block_of, inits, inner_dims, loop_order
 
 
@@ -55,7 +56,14 @@ class LaneLowering(LaneContext):
             key = () if self.view.group.flat else (n.domain, self._partly_reduced(n))
             domains.setdefault(key, []).append(n)
         nests = [nest for group in domains.values() for nest in self._nests(group, by_columns)]
-        return Stage(tuple(nests), ", ".join(dict.fromkeys(_label(n) for n in nodes)))
+        note = ", ".join(dict.fromkeys(_label(n) for n in nodes))
+        return Stage(tuple(nests), note, lines=self._lines(nodes))
+
+    def _lines(self, nodes: list[Node]) -> tuple[str, ...]:
+        """Of the user's code: what the nodes compute, up to what was reduced or kept, or is in memory."""
+        reduced = (v for n in self.placement.nodes if n.is_reduction for v in n.op.results)
+        known = {*reduced, *self.placement.kept, *self.view.places}
+        return quote_lines((n.op for n in nodes), known, self.view.producers)
 
     def _nests(self, nodes: list[Node], by_columns: bool) -> list[Nest]:
         shape = nodes[0].domain

@@ -10,24 +10,36 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Op, Value
 from jstitch.passes.cost_model import kernel_cost
-from jstitch.passes.plan import FusionPattern, FusionPlan, is_free, make_pattern
+from jstitch.passes.fuse_subgraph import GAVE_UP, TOO_MANY
+from jstitch.passes.joined_nodes import JoinedNodes
+from jstitch.passes.plan import FusionPattern, FusionPlan, NoFuse, Reason, is_free, make_pattern
+from jstitch.passes.ways_between import waits
 
 MAX_OPS = 400
 SCALARS = 256  # bytes; sharing no more than this joins only patterns of few ops
 FEW_OPS = 64
-SEARCH = 2000  # nodes looked at for a path before a merge is given up
+SHARED = "the kernels on its sides share {found} bytes, at least {bound} are wanted for so many ops"
+USERS = 64  # of one value: the patterns of the first so many are tried
+MANY_USERS = "a value between both has {found} users, of which the patterns of the first {bound} were tried"
+SLOWER = "one kernel for both is modelled to take {found} us, two take {bound} us"
+KEPT = ("schedule", "blocks")
+"""Rules of the layers that say why two kernels would be one in phases only; then merging decides."""
 
 
 def merge_patterns(plan: FusionPlan) -> FusionPlan:
-    """The plan with patterns merged; refusals of edges that became inner ones are dropped."""
-    merged = _Merger(plan).run()
-    owner = {op: n for n, p in enumerate(merged) for op in p.ops if not is_free(op)}
-    refusals = tuple(r for r in plan.refusals if owner.get(r.producer, -1) != owner.get(r.consumer, -2))
-    return FusionPlan(plan.frame, tuple(merged), refusals)
+    """The plan with patterns merged; refusals of edges that became inner ones are dropped.
+
+    Where both sides are in patterns, the reason is why these two were not merged.
+    """
+    merger = _Merger(plan)
+    merged = merger.run()
+    owner = merger.node_of
+    refusals = (r for r in plan.refusals if owner[r.producer] != owner[r.consumer])
+    return FusionPlan(plan.frame, tuple(merged), tuple(map(merger.renewed, refusals)))
 
 
 @dataclass(eq=False)
@@ -35,20 +47,43 @@ class _Merger:
     plan: FusionPlan
     node_of: dict[Op, int] = field(default_factory=dict)
     patterns: dict[int, FusionPattern] = field(default_factory=dict)
-    successors: dict[int, set[int]] = field(default_factory=dict)
-    predecessors: dict[int, set[int]] = field(default_factory=dict)
     first: dict[int, int] = field(default_factory=dict)
-    last: dict[int, int] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
     queue: list[tuple[float, int, int]] = field(default_factory=list)
+    verdicts: dict[tuple[int, int], Reason] = field(default_factory=dict)
+
+    def renewed(self, refusal: NoFuse) -> NoFuse:
+        """With what was found of the patterns on both sides, once they are final."""
+        a, b = sorted((self.node_of[refusal.producer], self.node_of[refusal.consumer]))
+        if (a, b) not in self.verdicts and refusal.rule == GAVE_UP and {a, b} <= self.patterns.keys():
+            self.verdicts[a, b] = self._untried(a, b)
+        why = self.verdicts.get((a, b), refusal.why)
+        if refusal.rule in KEPT and why.rule == "merge":
+            why = replace(why, rule=refusal.rule, text=f"{refusal.reason}; and {why.text}")
+        return replace(refusal, why=why)
+
+    def _untried(self, a: int, b: int) -> Reason:
+        """Of two patterns that never met in the queue: a value between them has more users than are tried."""
+        between = self.nodes.between(a, b)
+        if between is not None:
+            return waits(self.plan.frame.ops[self.first[between]])
+        p, q = self.patterns[a], self.patterns[b]
+        common = {*p.inputs, *p.outputs}.intersection((*q.inputs, *q.outputs))
+        nbytes = sum(v.tensor.nbytes for v in common)
+        if nbytes < SCALARS and len(p.ops) + len(q.ops) > FEW_OPS:
+            return Reason("merge", SHARED, nbytes, SCALARS)
+        users = max((len(self.users.get(v, ())) for v in common), default=0)
+        return Reason("merge", MANY_USERS, users, USERS)
 
     def run(self) -> list[FusionPattern]:
         self._index()
+        tried = set[tuple[int, int]]()
         for n in list(self.patterns):
             self._push(n)
         while self.queue:
             _, a, b = heapq.heappop(self.queue)
-            if a in self.patterns and b in self.patterns:
+            if (a, b) not in tried and a in self.patterns and b in self.patterns:
+                tried.add((a, b))  # both sides queue a pair
                 self._try(a, b)
         return [self.patterns[n] for n in sorted(self.patterns, key=lambda n: self.first[n])]
 
@@ -62,24 +97,11 @@ class _Merger:
             n = self.node_of.setdefault(op, self.count)
             self.count = max(self.count, n + 1)
             self.first.setdefault(n, place)
-            self.last[n] = place
-            self.successors.setdefault(n, set())
-            self.predecessors.setdefault(n, set())
-        self.spans = _Spans(len(frame.ops))
-        for n in self.patterns:
-            self.spans.cover(self.first[n], self.last[n])
         self.producers = producers = frame.producers()
         self.users: dict[Value, list[Op]] = frame.users()
-        for op in frame.ops:
-            for v in op.uses:
-                maker = producers.get(v)
-                if maker is not None:
-                    self._edge(self.node_of[maker], self.node_of[op])
-
-    def _edge(self, a: int, b: int) -> None:
-        if a != b:
-            self.successors[a].add(b)
-            self.predecessors[b].add(a)
+        made = ((producers[v], op) for op in frame.ops for v in op.uses if v in producers)
+        edges = ((self.node_of[maker], self.node_of[op]) for maker, op in made)
+        self.nodes = JoinedNodes(self.first, edges)
 
     # -- candidates -----------------------------------------------------------------------------------
 
@@ -93,13 +115,14 @@ class _Merger:
                     shared[m] = shared.get(m, 0.0) + v.tensor.nbytes
         for m, nbytes in shared.items():
             if nbytes < SCALARS and len(pattern.ops) + len(self.patterns[m].ops) > FEW_OPS:
+                self.verdicts[min(n, m), max(n, m)] = Reason("merge", SHARED, nbytes, SCALARS)
                 continue
             heapq.heappush(self.queue, (-nbytes, min(n, m), max(n, m)))
 
     def _touching(self, v: Value) -> Iterator[int]:
         """Patterns that make or use a value; not all users of one that everybody uses."""
         users = self.users.get(v, ())
-        found = {self.node_of[op] for op in users[:64]}
+        found = {self.node_of[op] for op in users[:USERS]}
         found |= {m for m in self._makers(v)}
         return (m for m in found if m in self.patterns)
 
@@ -112,11 +135,17 @@ class _Merger:
 
     def _try(self, a: int, b: int) -> None:
         ops = {*self.patterns[a].ops, *self.patterns[b].ops}
-        if len(ops) > MAX_OPS or self._reaches(a, b) or self._reaches(b, a):
+        if len(ops) > MAX_OPS:
+            self.verdicts[a, b] = Reason("size", TOO_MANY, len(ops), MAX_OPS)
+            return
+        between = self.nodes.between(a, b)
+        if between is not None:
+            self.verdicts[a, b] = waits(self.plan.frame.ops[self.first[between]])
             return
         union = make_pattern(self.plan.frame, ops, "merge_patterns")
-        cost = kernel_cost(union).seconds
-        if cost >= self._seconds(a) + self._seconds(b):
+        cost, apart = kernel_cost(union).seconds, self._seconds(a) + self._seconds(b)
+        if cost >= apart:
+            self.verdicts[a, b] = Reason("merge", SLOWER, cost * 1e6, apart * 1e6)
             return
         self._replace(a, b, union, cost)
 
@@ -125,60 +154,11 @@ class _Merger:
             self.seconds[n] = kernel_cost(self.patterns[n]).seconds
         return self.seconds[n]
 
-    def _reaches(self, a: int, b: int) -> bool:
-        """Whether a path leads from a to b through some other node (or the search was given up)."""
-        todo = [m for m in self.successors[a] if m != b]
-        seen = set(todo)
-        beyond = self.spans.first_gap(self.last[b])
-        while todo:
-            m = todo.pop()
-            if m == b or len(seen) > SEARCH:
-                return True
-            if self.first[m] > beyond:
-                continue
-            new = self.successors[m] - seen
-            seen |= new
-            todo += new
-        return False
-
     def _replace(self, a: int, b: int, union: FusionPattern, cost: float) -> None:
         n, self.count = self.count, self.count + 1
         self.first[n] = min(self.first[a], self.first[b])
-        self.last[n] = max(self.last[a], self.last[b])
-        self.spans.cover(self.first[n], self.last[n])
-        for table, back in ((self.successors, self.predecessors), (self.predecessors, self.successors)):
-            table[n] = (table[a] | table[b]) - {a, b}
-            for m in table[n]:
-                back[m] -= {a, b}
-                back[m].add(n)
-        for old in (a, b):
-            del self.patterns[old], self.successors[old], self.predecessors[old]
+        self.nodes.join(a, b, n)
+        del self.patterns[a], self.patterns[b]
         self.node_of.update((op, n) for op in union.ops if not is_free(op))
         self.patterns[n], self.seconds[n] = union, cost
         self._push(n)
-
-
-class _Spans:
-    """Which places of the frame lie between two ops of one pattern.
-
-    A path may go past a place and come back only through a pattern that spans it, so a search for what is
-    before the first gap need not look at anything after it.
-    """
-
-    def __init__(self, places: int) -> None:
-        self._next = list(range(places + 1))
-
-    def first_gap(self, place: int) -> int:
-        """The first place, from `place` on, that no pattern spans together with the one after it."""
-        end = place
-        while self._next[end] != end:
-            end = self._next[end]
-        while self._next[place] != end:
-            self._next[place], place = end, self._next[place]
-        return end
-
-    def cover(self, first: int, last: int) -> None:
-        place = self.first_gap(first)
-        while place < last:
-            self._next[place] = place + 1
-            place = self.first_gap(place + 1)

@@ -143,12 +143,12 @@ def _merge(run: Sequence[Op], number: int) -> Iterator[Op]:
     product = replace(
         first, operands=operands, results=(Value(replace(first.result.tensor, shape=tuple(shape))),)
     )
-    yield replace(joined, loc=first.loc)
+    yield joined.located(first)
     yield product
     start = 0
     for op in run:
         low, high = [0] * len(shape), list(shape)
         low[along], high[along] = start, start + op.result.shape[along]
         piece = build.slice_(product.result, low, high, [1] * len(shape))
-        yield replace(piece, results=op.results, loc=op.loc)
+        yield replace(piece, results=op.results).located(op)
         start = high[along]

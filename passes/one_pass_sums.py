@@ -144,7 +144,7 @@ class _Family:
     def _settle(self, op: Op, tested: Value, on_finite: Value, other: Value) -> None:
         size = self._do(ABS, tested)
         finite = self._emit(build.compare("LT", size, self._splat(size, math.inf)))
-        self.ops.append(replace(build.select(finite, on_finite, other), results=op.results, loc=op.loc))
+        self.ops.append(replace(build.select(finite, on_finite, other), results=op.results).located(op))
 
     def _apart(self, base: Value, origin: Value, total: Value) -> Value:
         """origin - base; not a number where the sum is not finite."""
@@ -169,7 +169,7 @@ class _Family:
         return self._emit(build.elementwise(name, *operands))
 
     def _finish(self, op: Op, name: str, *operands: Value) -> None:
-        self.ops.append(replace(build.elementwise(name, *operands), results=op.results, loc=op.loc))
+        self.ops.append(replace(build.elementwise(name, *operands), results=op.results).located(op))
 
     def _splat(self, like: Value, value: float) -> Value:
         return self._emit(build.splat(like.tensor, value))

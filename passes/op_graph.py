@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from jstitch.ir.graph import Graph, Op
-from jstitch.passes.plan import is_free
+from jstitch.passes.plan import Reason, is_free
 from jstitch.passes.plan_layers import partition_reason
 
 Members = tuple[int, ...]
@@ -42,7 +42,7 @@ class OpGraph:
         return tuple(sorted(place for n in nodes for place in self.members[n]))
 
 
-def op_graph(frame: Graph, partition: Callable[[Op], str | None] = partition_reason) -> OpGraph:
+def op_graph(frame: Graph, partition: Callable[[Op], Reason | None] = partition_reason) -> OpGraph:
     """One node per op. partition: why no pattern may hold an op, or None."""
     place = {v: n for n, op in enumerate(frame.ops) if not is_free(op) for v in op.results}
     before = [sorted({place[v] for v in op.uses if v in place}) for op in frame.ops]

@@ -57,7 +57,7 @@ def _bounded(patterns: Sequence[FusionPattern]) -> list[list[FusionPattern]]:
     room = 0
     for pattern in patterns:
         buffers = len(pattern.inputs) + len(pattern.outputs)
-        if buffers > room:
+        if not packs or buffers > room:
             packs.append([])
             room = current().max_buffers
         packs[-1].append(pattern)

@@ -23,6 +23,7 @@ from jstitch.passes.clone_indices import clone_indices
 from jstitch.passes.cse import cse
 from jstitch.passes.dce import dce
 from jstitch.passes.fold_constants import fold_constants
+from jstitch.passes.lead_products import lead_products
 from jstitch.passes.merge_products import merge_products
 from jstitch.passes.rewrite import is_control
 from jstitch.passes.rewrite_argmax import rewrite_argmax
@@ -68,6 +69,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("unroll_turns", unroll_turns),
     Pass("merge_products", merge_products),
     Pass("turn_products", turn_products),
+    Pass("lead_products", lead_products),
     Pass("canonicalize_again", canonicalize),
     Pass("cse", cse),
     Pass("dce", dce),

@@ -15,12 +15,14 @@ from weakref import WeakKeyDictionary
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OPS, OpClass
 from jstitch.ir.ops.build import is_splat
+from jstitch.ir.reason import Reason
 from jstitch.ir.schedule import SchedType, Schedule
 
 __all__ = [
     "FusionPattern",
     "FusionPlan",
     "NoFuse",
+    "Reason",
     "SchedType",
     "Schedule",
     "Score",
@@ -40,8 +42,16 @@ class NoFuse:
 
     producer: Op
     consumer: Op
-    rule: str
-    reason: str
+    why: Reason
+
+    @property
+    def rule(self) -> str:
+        return self.why.rule
+
+    @property
+    def reason(self) -> str:
+        """As a sentence."""
+        return str(self.why)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,13 +19,14 @@ from jstitch.ir.graph import Graph, Op
 from jstitch.passes.check_plan import contract
 from jstitch.passes.explore_patterns import Candidate, candidate, explore_patterns
 from jstitch.passes.fuse_remote import fuse_remote
-from jstitch.passes.plan import FusionPattern, FusionPlan, NoFuse, is_free, make_patterns
+from jstitch.passes.plan import FusionPattern, FusionPlan, NoFuse, Reason, is_free, make_patterns
 from jstitch.passes.plan_layers import partition_reason
 from jstitch.passes.run_order import run_order
 from jstitch.passes.savings import modelled_seconds
 from jstitch.passes.score_pattern import Scorer
 from jstitch.passes.search_beams import search_beams
 from jstitch.passes.tabulate_frame import tabulate_frame
+from jstitch.passes.ways_between import Ways, waits
 
 Evaluator = Callable[[FusionPlan], float]
 """Modelled seconds of a frame with the kernels of a plan."""
@@ -64,9 +65,14 @@ class _Planner:
             candidates[found.members[0]] += (found,)
         searched = search_beams(candidates)
         packed = fuse_remote(self.scorer, searched) if remote else searched
-        plans = [packed, *given] if len(packed) == len(searched) else [packed, searched, *given]
+        searches = [packed] if len(packed) == len(searched) else [packed, searched]
+        plans = [*(self._scored_again(plan) for plan in searches), *given]
         least = max(map(_total, given), default=-math.inf)
         return [self._plan(plan) for plan in plans if _total(plan) >= least]
+
+    def _scored_again(self, plan: Iterable[Candidate]) -> list[Candidate]:
+        """Joined sketches only estimate what their halves share: sums are compared of whole ones."""
+        return [candidate(self.scorer, self.scorer.sketch(c.members), c.origin) for c in plan]
 
     def _members(self, plan: FusionPlan) -> list[Candidate]:
         """The patterns of a given plan as candidates."""
@@ -96,22 +102,27 @@ class _Planner:
 
     def _refusals(self, patterns: Sequence[FusionPattern]) -> Iterator[NoFuse]:
         owner = {op: p for p in patterns for op in p.ops if not is_free(op)}
+        number = {p: n for n, p in enumerate(patterns)}
+        ways = Ways(self.frame, {op: number[p] for op, p in owner.items()})
         for consumer in self.table.ops:
             for producer in dict.fromkeys(self.producers.get(v) for v in consumer.uses):
                 if producer is None or is_free(producer):
                     continue
                 mine, theirs = owner.get(producer), owner.get(consumer)
                 if mine is None or mine is not theirs:
-                    partition = self.reasons[consumer] or self.reasons[producer]
-                    rule = ("partition", partition) if partition else ("score", _why(mine, theirs))
-                    yield NoFuse(producer, consumer, *rule)
+                    why = self.reasons[consumer] or self.reasons[producer]
+                    if why is None:
+                        between = ways.between(producer, consumer)
+                        why = _why(mine, theirs) if between is None else waits(between)
+                    yield NoFuse(producer, consumer, why)
 
 
-def _why(producer: FusionPattern | None, consumer: FusionPattern | None) -> str:
+def _why(producer: FusionPattern | None, consumer: FusionPattern | None) -> Reason:
     """What the patterns on both sides of an edge save, which no pattern found that holds the edge does."""
-    both = [f"{p.score.seconds * 1e6:.1f} us" for p in (producer, consumer) if p is not None and p.score]
-    saved = f"the patterns on its sides save {' and '.join(both)}" if both else "neither side is in a pattern"
-    return f"no pattern found that holds both saves more: {saved}"
+    both = [p.score.seconds for p in (producer, consumer) if p is not None and p.score]
+    sides = "the patterns on its sides" if both else "the sides, neither of which is in a pattern,"
+    text = f"no pattern found that holds both saves more than {sides} do, {{bound}} us"
+    return Reason("search", text, bound=sum(both) * 1e6)
 
 
 def _total(plan: Iterable[Candidate]) -> float:

@@ -1,10 +1,13 @@
-"""The plan of one frame: a planner's patterns, trimmed, packed, and kept where they pay."""
+"""The plan of one frame: what the user wants together, and a planner's patterns, trimmed, packed, and kept
+where they pay.
+"""
 
 from __future__ import annotations
 
 from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
 from jstitch.passes.finish_plan import finish_plan
+from jstitch.passes.hold_together import hold_together, release
 from jstitch.passes.plan import FusionPlan
 from jstitch.passes.planners import find_planner
 from jstitch.passes.restrict_schemes import restrict_schemes
@@ -12,5 +15,6 @@ from jstitch.passes.restrict_schemes import restrict_schemes
 
 def plan_frame(frame: Graph, options: CompileOptions) -> FusionPlan:
     """Patterns that become kernels, disjoint and acyclic, and a reason for every edge left unfused."""
-    plan = restrict_schemes(find_planner(options)(frame, options), options.schemes)
-    return finish_plan(plan, options)
+    held = hold_together(frame, options)
+    plan = restrict_schemes(find_planner(options)(held.frame, options), options.schemes)
+    return release(finish_plan(plan, options), held)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import OPS, OpClass
+from jstitch.ir.ops import OPS, OpClass, lookup
 from jstitch.ir.types import DType, OpaqueType, TensorType
 from jstitch.passes.cut_lc_layers import cut_lc_layers, roof
 from jstitch.passes.follow_schedules import Follower
@@ -21,7 +21,7 @@ from jstitch.passes.fuse_elementwise import fuse_elementwise
 from jstitch.passes.fuse_subgraph import Frame, FusionOptions, Growth
 from jstitch.passes.keep_counters import LEFT
 from jstitch.passes.layer_work_span import layer_work_span, layers
-from jstitch.passes.plan import FusionPlan, NoFuse, is_free, make_patterns
+from jstitch.passes.plan import FREE_ELEMENTS, FusionPlan, NoFuse, Reason, is_free, make_patterns
 from jstitch.passes.propagate_schedule import op_class
 
 Emitable = Callable[[Graph, Sequence[Op]], str | None]
@@ -30,6 +30,7 @@ _KERNEL_CLASSES = frozenset(
     {OpClass.LIGHT, OpClass.EXPENSIVE, OpClass.REDUCTION, OpClass.SHAPE, OpClass.INDEX, OpClass.CONSTANT}
 )
 _ATTEMPTS = 8
+STOPPED = Reason("attempts", "growth stopped after {found} of {bound} attempts", _ATTEMPTS, _ATTEMPTS)
 DEFAULT = FusionOptions()
 
 
@@ -43,45 +44,71 @@ def plan_layers(
     return _Planner(frame, options, emitable).plan()
 
 
-def partition_reason(op: Op, fuse_batch_dot: bool = False) -> str | None:
+def partition_reason(op: Op, fuse_batch_dot: bool = False) -> Reason | None:
     """Why no pattern holds the op at all, or None."""
     kind = op_class(op)
     if kind is OpClass.CONTRACTION and fuse_batch_dot and op.attrs.get("lhs_batching_dimensions"):
         return None
     if LEFT in op.attrs:
-        return f"{op.name} {op.attrs[LEFT]}: left to XLA"
+        return Reason("counter", f"{op.name} {op.attrs[LEFT]}: left to XLA")
     if kind not in _KERNEL_CLASSES:
-        return f"{op.name} is {kind.value}: left to XLA"
+        return _left(op, kind)
     if kind is OpClass.CONSTANT and not is_free(op):
-        return f"a constant of {op.result.tensor.size} elements is an input"
+        text = "a constant of {found} elements is an input of kernels, copied in up to {bound}"
+        return Reason("constant", text, op.result.tensor.size, FREE_ELEMENTS)
     return _type_reason(op) or _table_reason(op, kind)
 
 
-def _type_reason(op: Op) -> str | None:
+def _left(op: Op, kind: OpClass) -> Reason:
+    """Of an op whose class is no kernel's."""
+    if not op.attrs.get("pure", True):
+        return Reason("effect", f"{op.name} has, or may have, an effect: left to XLA")
+    types = [v.type for v in (*op.operands, *op.results) if isinstance(v.type, OpaqueType)]
+    if kind is OpClass.OPAQUE and types:
+        return Reason("type", f"{op.name} has a value of type {types[0]}: left to XLA")
+    return Reason(kind.value, f"{op.name} is {kind.value}: left to XLA")
+
+
+def _type_reason(op: Op) -> Reason | None:
     for value in (*op.operands, *op.results):
         match value.type:
             case OpaqueType(text):
-                return f"{op.name} has a value of type {text}"
+                return Reason("type", f"{op.name} has a value of type {text}")
             case TensorType(_, dtype) if dtype in _OUTSIDE:
-                return f"{op.name} has a value of type {dtype.value}, which kernels do not compute with"
+                text = f"{op.name} has a value of type {dtype.value}, which kernels do not compute with"
+                return Reason("type", text)
     if not any(v.tensor.size for v in op.results):
-        return f"{op.name} is empty: {op.results[0].type}"
+        text = f"{op.name} makes {op.results[0].type}: {{found}} elements, at least {{bound}} needed"
+        return Reason("empty", text, 0, 1)
     if OPS[op.name].op_class is OpClass.REDUCTION and not op.operands[0].tensor.size:
-        return f"{op.name} reduces nothing: {op.operands[0].type}"
+        text = f"{op.name} reduces {op.operands[0].type}: {{found}} elements, at least {{bound}} needed"
+        return Reason("empty", text, 0, 1)
     return None
 
 
-def _table_reason(op: Op, kind: OpClass) -> str | None:
+def _table_reason(op: Op, kind: OpClass) -> Reason | None:
     definition = OPS[op.name]
     if kind.is_elementwise and (definition.scalar is None or definition.scalar(op) is None):
-        return f"{op.name} has no kernel expression for {', '.join(str(v.type) for v in op.operands)}"
-    if kind is OpClass.CONSTANT and not is_free(op):
-        return f"{op.name} of {op.result.tensor.size} elements is an input of the kernels that use it"
+        types = ", ".join(str(v.type) for v in op.operands)
+        return Reason("expression", f"{op.name} has no kernel expression for {types}")
+    if kind is OpClass.REDUCTION and (inner := _inexpressible(op)) is not None:
+        return Reason("expression", f"{op.name} combines by {inner.name}, which has no kernel expression")
     if definition.in_place:
-        return f"{op.name} is done in place by XLA; a kernel would copy {op.operands[0].type}"
-    if kind in (OpClass.SHAPE, OpClass.INDEX) and not (definition.cases or definition.position):
-        return f"{op.name} has no index map"
+        return Reason(
+            "in place", f"{op.name} is done in place by XLA; a kernel would copy {op.operands[0].type}"
+        )
     return None
+
+
+def _inexpressible(op: Op) -> Op | None:
+    """An op in a reduction's region that a kernel cannot write down, or None."""
+    inside = (inner for region in op.regions for inner in region.ops)
+    return next((inner for inner in inside if not (is_free(inner) or _is_scalar(inner))), None)
+
+
+def _is_scalar(op: Op) -> bool:
+    rule = lookup(op.name).scalar
+    return rule is not None and rule(op) is not None
 
 
 @dataclass
@@ -99,12 +126,12 @@ class _Planner:
         producers = self.graph.producers()
         place = {op: i for i, op in enumerate(self.graph.ops)}
         returned = frozenset(self.graph.outputs)
-        self.reasons: dict[Op, str | None] = {}
+        self.reasons: dict[Op, Reason | None] = {}
         self.frame = Frame(
             self.graph, self.spans, users, producers, place, returned, self._partition, Follower()
         )
 
-    def _partition(self, op: Op) -> str | None:
+    def _partition(self, op: Op) -> Reason | None:
         if op not in self.reasons:
             self.reasons[op] = partition_reason(op, self.options.fuse_batch_dot)
         return self.reasons[op]
@@ -154,7 +181,7 @@ class _Planner:
             last = self._longest(joined)
             if last == 0:
                 return self._split(roots, roof_span, reason)
-            refused = {**growth.refused, joined[last]: ("not emitable", reason)}
+            refused = {**growth.refused, joined[last]: Reason("not emitable", reason)}
             growth = self._replay(roots, roof_span, joined[:last], refused, attempt + 1 < _ATTEMPTS)
             reason = self._why_not(growth.members)
         return growth
@@ -184,7 +211,7 @@ class _Planner:
         roots: Sequence[Op],
         roof_span: int,
         joined: Sequence[Op],
-        refused: dict[Op, tuple[str, str]],
+        refused: dict[Op, Reason],
         again: bool,
     ) -> Growth:
         """The same growth up to `joined`, without the refused ops, then on (unless this was the last try)."""
@@ -213,16 +240,16 @@ class _Planner:
             for producer in made:
                 if producer is None or is_free(producer) or self._together(producer, consumer):
                     continue
-                yield NoFuse(producer, consumer, *self._reason(producer, consumer))
+                yield NoFuse(producer, consumer, self._reason(producer, consumer))
 
     def _together(self, producer: Op, consumer: Op) -> bool:
         return producer in self.owner and self.owner[producer] is self.owner.get(consumer)
 
-    def _reason(self, producer: Op, consumer: Op) -> tuple[str, str]:
+    def _reason(self, producer: Op, consumer: Op) -> Reason:
         for op in (consumer, producer):
             reason = self._partition(op)
             if reason is not None:
-                return "partition", reason
+                return reason
         if consumer in self.alone:
-            return "not emitable", self.alone[consumer]
-        return self.owner[consumer].refused.get(producer, ("size", "growth stopped at the bound of attempts"))
+            return Reason("not emitable", self.alone[consumer])
+        return self.owner[consumer].refused.get(producer, STOPPED)

@@ -42,6 +42,8 @@ def _pattern(number: int, pattern: FusionPattern, names: dict[Value, str]) -> It
     yield "  inputs   " + ", ".join(f"{names[v]}: {v.type}" for v in pattern.inputs)
     for op in pattern.ops:
         yield f"  {print_op(op, names)}"
+    for update in pattern.updates:
+        yield f"  in place {print_op(update.op, names)}"
     yield "  outputs  " + ", ".join(names[v] for v in pattern.outputs)
 
 

@@ -17,14 +17,16 @@ from dataclasses import dataclass, field, replace
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.cost_model import work
-from jstitch.passes.keep_patterns import keep_patterns
-from jstitch.passes.plan import FusionPlan, is_free, make_patterns
+from jstitch.passes.keep_patterns import cut_edges
+from jstitch.passes.plan import FusionPlan, Reason, is_free, make_patterns
+from jstitch.passes.plan_layers import partition_reason
 from jstitch.passes.profile import current
 from jstitch.passes.sort_ops import sort_ops
 
 CONE = 200  # ops that may be computed again for one value
 SMALL = 16  # a value this many times smaller costs nothing to keep
 SHARE = 0.5  # of the time that the saved bytes take, for computing again
+COPIED = Reason("recompute", "the consumer is computed again from a value that stays in memory")
 
 
 def recompute_outputs(plan: FusionPlan) -> FusionPlan:
@@ -149,7 +151,9 @@ def _rebuild(plan: FusionPlan, chosen: Iterable[_Candidate], owner: Mapping[Op, 
         for n, p in enumerate(plan.patterns)
     ]
     made = make_patterns(frame, groups, "recompute_outputs")
-    named = [replace(new, origin=old.origin) for new, old in zip(made, plan.patterns, strict=True)]
+    # A pattern of which others compute everything again makes nothing: it is no kernel.
+    pairs = [(new, old) for new, old in zip(made, plan.patterns, strict=True) if new.outputs]
+    named = [replace(new, origin=old.origin) for new, old in pairs]
     refusals = tuple(
         replace(
             r,
@@ -158,7 +162,12 @@ def _rebuild(plan: FusionPlan, chosen: Iterable[_Candidate], owner: Mapping[Op, 
         )
         for r in plan.refusals
     )
-    return keep_patterns(FusionPlan(frame, tuple(named), refusals), named, {})
+    return cut_edges(FusionPlan(frame, tuple(named), refusals), named, _why)
+
+
+def _why(producer: Op, _: Op) -> Reason:
+    """Of an edge to a copied consumer."""
+    return partition_reason(producer) or COPIED
 
 
 @dataclass(eq=False)

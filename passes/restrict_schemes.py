@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from jstitch.ir.graph import Op, Value
-from jstitch.passes.keep_patterns import keep_patterns
-from jstitch.passes.plan import FusionPattern, FusionPlan, is_free, make_patterns
+from jstitch.passes.keep_patterns import cut_edges
+from jstitch.passes.plan import FusionPattern, FusionPlan, Reason, is_free, make_patterns
 from jstitch.passes.profile import current
 from jstitch.passes.row_access import is_reduction
 
@@ -29,8 +29,19 @@ def restrict_schemes(plan: FusionPlan, schemes: Collection[str]) -> FusionPlan:
     for pattern in plan.patterns:
         pieces = _pieces(pattern, schemes)
         kept += [pattern] if len(pieces) == 1 else make_patterns(plan.frame, pieces, "restrict_schemes")
-    why = "scheme", f"composition schemes are {', '.join(schemes) or 'switched off'}"
-    return keep_patterns(plan, kept, {op: why for p in plan.patterns for op in p.ops})
+    return cut_edges(plan, kept, lambda producer, _: _why(producer, schemes))
+
+
+def _why(producer: Op, schemes: Collection[str]) -> Reason:
+    """Of an edge that was cut, by its own scheme or by that of another way from producer to consumer."""
+    reduces = is_reduction(producer)
+    what = "a reduction's result" if reduces else "an element"
+    if _allowed(producer, schemes):
+        what, reduces = "what else the consumer waits for", not reduces
+    shared = "'block' or 'warp'" if current().most_threads > 1 else "'block'"
+    on = ", ".join(schemes) or "none"
+    wanted = shared if reduces else "'thread'"
+    return Reason("scheme", f"to share {what} a kernel needs {wanted}; composition schemes are {on}")
 
 
 def _pieces(pattern: FusionPattern, schemes: Collection[str]) -> list[list[Op]]:

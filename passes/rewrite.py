@@ -4,7 +4,8 @@
     rule(op) = Replacement(ops, vs)    put `ops` in its place and use `vs` for its results
 
 The rule sees an op whose operands were already replaced and can ask for the producer of any value, so a chain
-collapses in one pass. A graph that no rule changes is returned as it is.
+collapses in one pass. A graph that no rule changes is returned as it is. New ops stand where the one that
+they replace stood in the user's code, unless they have a place of their own.
 """
 
 from __future__ import annotations
@@ -46,26 +47,37 @@ class _Rewriter:
     producers: dict[Value, Op] = field(default_factory=dict)
 
     def graph(self, graph: Graph, active: bool = True) -> Graph:
-        ops = tuple(new for op in graph.ops for new in self._op(op, active))
+        ops: list[Op] = []
+        for op in graph.ops:
+            ops += self._op(op, active)
         outputs = tuple(self.renamed.get(v, v) for v in graph.outputs)
         unchanged = len(ops) == len(graph.ops) and all(a is b for a, b in zip(ops, graph.ops, strict=True))
-        return graph if unchanged and outputs == graph.outputs else Graph(graph.inputs, ops, outputs)
+        if unchanged and outputs == graph.outputs:
+            return graph
+        return Graph(graph.inputs, tuple(ops), outputs)
 
     def _op(self, old: Op, active: bool) -> tuple[Op, ...]:
         op = self._renamed(old, active)
         found = self.rule(op, self.producers.get) if active else None
         if found is None:
-            self.producers.update(dict.fromkeys(op.results, op))
+            for v in op.results:
+                self.producers[v] = op
             return (op,)
         self.renamed.update((a, b) for a, b in zip(op.results, found.values, strict=True) if a is not b)
-        self.producers.update((v, new) for new in found.ops for v in new.results)
-        return found.ops
+        made = tuple(new.located(op) for new in found.ops)
+        self.producers.update((v, new) for new in made for v in new.results)
+        return made
 
     def _renamed(self, op: Op, active: bool) -> Op:
         """The op on the new values. The regions of reductions and scatters keep their own ops."""
-        operands = tuple(self.renamed.get(v, v) for v in op.operands)
-        inner = active and is_control(op) if op.regions else False
-        regions = tuple(self.graph(region, inner) for region in op.regions)
-        if operands == op.operands and all(a is b for a, b in zip(regions, op.regions, strict=True)):
+        renamed, operands, regions = self.renamed, op.operands, op.regions
+        if any(v in renamed for v in operands):
+            operands = tuple(renamed.get(v, v) for v in operands)
+        if regions:
+            inner = active and is_control(op)
+            regions = tuple(self.graph(region, inner) for region in regions)
+            if all(a is b for a, b in zip(regions, op.regions, strict=True)):
+                regions = op.regions
+        if operands is op.operands and regions is op.regions:
             return op
         return replace(op, operands=operands, regions=regions)

@@ -13,7 +13,7 @@ places of maxima are counted from n, those of NaNs from 0, so that it does not m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build, lookup
@@ -88,7 +88,7 @@ class _Builder:
     ops: list[Op] = field(default_factory=list)
 
     def _emit(self, op: Op) -> Value:
-        self.ops.append(replace(op, loc=self.op.loc))
+        self.ops.append(op)
         return op.result
 
     def build(self, monoid: str) -> Replacement:

@@ -17,7 +17,7 @@ from jstitch.passes.pack_patterns import SMALL
 from jstitch.passes.plan import FusionPattern, FusionPlan, is_free, make_pattern
 from jstitch.passes.plan_layers import partition_reason
 
-CONE = 300  # values that XLA's kernel for one more value is made of, at most
+CONE = 300  # values that a kernel of XLA's is made of, at most
 Evaluate = Callable[[FusionPattern], float]
 
 
@@ -41,7 +41,7 @@ def modelled_savings(frame: Graph, shares: tuple[float, ...] = (1.0,)) -> tuple[
     """
     fusible = [op for op in frame.ops if _is_fusible(op)]
     whole = make_pattern(frame, fusible, "xla")
-    kernels = xla_kernels(whole)
+    kernels = xla_kernels(whole, CONE)
     seconds = {op: sum(kernels[v].seconds for v in op.results if v in kernels) for op in fusible}
     fused = {n: op for n, op in enumerate(frame.ops) if seconds.get(op) == 0 and not is_free(op)}
     made = xla_makes(whole, (op.results[0] for op in fused.values()), CONE)
@@ -67,5 +67,5 @@ def modelled_seconds(plan: FusionPlan) -> float:
     """Of the plan's kernels, and of XLA's for all other ops that a kernel could hold."""
     owned = {op for p in plan.patterns for op in p.ops if not is_free(op)}
     rest = [op for op in plan.frame.ops if op not in owned and _is_fusible(op)]
-    xla = xla_kernels(make_pattern(plan.frame, rest, "xla"))
+    xla = xla_kernels(make_pattern(plan.frame, rest, "xla"), CONE)
     return sum(kernel_cost(p).seconds for p in plan.patterns) + sum(cost.seconds for cost in xla.values())

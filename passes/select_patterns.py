@@ -10,7 +10,8 @@ Figure 3:  a -> b -> c, a -> c:  {a, c} with b outside would wait for b, and b f
 The program is solved without cycles in mind; a cycle in the contracted frame adds its cut and the program is
 solved again. Charges are what the paper leaves out: c(o) is lost when a chosen pattern reads o and no chosen
 pattern makes it, but XLA would have fused o into what reads it. Sets of patterns that have nothing to do with
-the others are programs of their own; programs whose patterns meet on a cycle become one.
+the others are programs of their own; programs whose patterns meet on a cycle become one. One of very many
+patterns is solved in slices, in program order, each given the choices before it: near the best, and fast.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from jstitch.passes.solve_program import Problem, solve
 
 @dataclass(frozen=True)
 class SelectOptions:
-    """What bounds the search: seconds in all, nodes of one branch-and-bound tree, rounds of cuts."""
+    """What bounds the search: seconds in all, nodes of one branch-and-bound tree, rounds of cuts, patterns of
+    one program."""
 
     seconds: float = 10.0
     nodes: int = 2000
     rounds: int = 40
+    patterns: int = 2000
 
 
 DEFAULT = SelectOptions()
@@ -98,9 +101,28 @@ class _Selector:
     def solve(self, programs: Sequence[_Program]) -> None:
         for program in programs:
             self.program_of.update(dict.fromkeys(program.patterns, program))
-            left = self.end - time.monotonic()
-            found = solve(self.problem, program.patterns, program.cuts, left, self.options.nodes)
-            program.chosen, program.optimal = found
+            if len(program.patterns) <= self.options.patterns:
+                program.chosen, program.optimal = self.solved(program.patterns, program.cuts)
+            else:
+                program.chosen, program.optimal = self.sliced(program), False
+
+    def solved(self, patterns: Sequence[int], cuts: Sequence[frozenset[int]]) -> tuple[tuple[int, ...], bool]:
+        return solve(self.problem, patterns, cuts, self.end - time.monotonic(), self.options.nodes)
+
+    def sliced(self, program: _Program) -> tuple[int, ...]:
+        """The choice of a program that is too large to be solved at once."""
+        members = self.problem.patterns
+        waiting = sorted(program.patterns, key=lambda n: members[n])
+        chosen: set[int] = set()
+        taken: set[int] = set()
+        for first in range(0, len(waiting), self.options.patterns):
+            part = waiting[first : first + self.options.patterns]
+            free = tuple(n for n in part if taken.isdisjoint(members[n]))
+            cuts = (cut & {*free} for cut in program.cuts if cut <= chosen | {*free})
+            new, _ = self.solved(free, tuple(cut for cut in cuts if cut))
+            chosen.update(new)
+            taken.update(place for n in new for place in members[n])
+        return tuple(sorted(chosen))
 
     def cut(self) -> tuple[tuple[int, ...], bool]:
         """The choice after enough cuts, and whether it is acyclic (else the bounds were reached)."""

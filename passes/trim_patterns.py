@@ -8,17 +8,19 @@ from __future__ import annotations
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.keep_patterns import keep_patterns
-from jstitch.passes.plan import FusionPattern, FusionPlan, is_free, make_pattern
+from jstitch.passes.plan import FusionPattern, FusionPlan, Reason, is_free, make_pattern
+
+MOVES = Reason("trim", "only moves data that is in memory anyway")
 
 
 def trim_patterns(plan: FusionPlan) -> FusionPlan:
     """The plan with every pattern trimmed; patterns with nothing left are gone."""
     kept: list[FusionPattern] = []
-    dropped: dict[Op, tuple[str, str]] = {}
+    dropped: dict[Op, Reason] = {}
     for pattern in plan.patterns:
         trimmed = trim(plan, pattern)
         rest = set() if trimmed is None else set(trimmed.ops)
-        dropped |= dict.fromkeys((op for op in pattern.ops if op not in rest), ("trim", "only moves data"))
+        dropped |= dict.fromkeys((op for op in pattern.ops if op not in rest), MOVES)
         if trimmed is not None:
             kept.append(trimmed)
     return keep_patterns(plan, kept, dropped)
@@ -37,9 +39,13 @@ def trim(plan: FusionPlan, pattern: FusionPattern) -> FusionPattern | None:
     return pattern if pattern.outputs else None
 
 
+def moves_data(op: Op) -> bool:
+    return lookup(op.name).op_class is OpClass.SHAPE and not is_free(op)
+
+
 def _only_moves(op: Op, pattern: FusionPattern) -> bool:
     """A shape op at the pattern's end whose operand is in memory without it, or that repeats elements."""
-    if lookup(op.name).op_class is not OpClass.SHAPE or is_free(op) or op.result not in pattern.outputs:
+    if not moves_data(op) or op.result not in pattern.outputs:
         return False
     if any(op.result in user.operands for user in pattern.ops):
         return False

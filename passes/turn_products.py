@@ -62,7 +62,7 @@ def _rule(op: Op, producer: Producer) -> Replacement | None:
     operands = [side.value for side in sides]
     for number, (name, side) in enumerate(zip(_SIDES, sides, strict=True)):
         if turned[number]:
-            new.append(replace(build.transpose(side.value, side.order), loc=op.loc))
+            new.append(build.transpose(side.value, side.order))
             operands[number] = new[-1].result
             place = {d: n for n, d in enumerate(side.order)}
             attrs[f"{name}_batching_dimensions"] = tuple(place[d] for d in side.batch)

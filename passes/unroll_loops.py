@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.ops.build import splat_value
 from jstitch.ir.ops.evaluate import run_op
+from jstitch.ir.scope import in_turn
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.rewrite import Producer, Replacement, rewrite
 
@@ -26,23 +28,26 @@ MAX_TRIPS = 8
 MAX_OPS = 400  # after unrolling, per loop
 
 
-def unroll_loops(graph: Graph) -> Graph:
-    """The graph with short loops written out, inner ones first."""
-    return rewrite(graph, _rule)
+def unroll_loops(graph: Graph, *, trips: int = MAX_TRIPS, ops: int = MAX_OPS) -> Graph:
+    """The graph with short loops written out, inner ones first.
+
+    trips: of a loop, at most. ops: of a loop after unrolling, at most.
+    """
+    return rewrite(graph, partial(_rule, most_trips=trips, most_ops=ops))
 
 
-def _rule(op: Op, producer: Producer) -> Replacement | None:
+def _rule(op: Op, producer: Producer, *, most_trips: int, most_ops: int) -> Replacement | None:
     if op.name != "stablehlo.while":
         return None
     condition, body = op.regions
     if not all(map(_is_kernel_op, (*condition.ops, *body.ops))):
         return None
-    trips = _trip_count(op, producer)
-    if trips is None or trips * len(body.ops) > MAX_OPS:
+    trips = _trip_count(op, producer, most_trips)
+    if trips is None or trips * len(body.ops) > most_ops:
         return None
     carried, ops = op.operands, list[Op]()
-    for _ in range(trips):
-        carried = write_out(body, carried, ops)
+    for turn in range(trips):
+        carried = write_out(body, carried, ops, op.scope, turn)
     return Replacement(carried, tuple(ops))
 
 
@@ -60,12 +65,15 @@ def _is_kernel_op(op: Op) -> bool:
             return other is OpClass.CONSTANT
 
 
-def write_out(body: Graph, carried: Sequence[Value], ops: list[Op]) -> tuple[Value, ...]:
-    """Append one trip's ops; the values that the next trip starts from."""
+def write_out(
+    body: Graph, carried: Sequence[Value], ops: list[Op], scope: str, turn: int
+) -> tuple[Value, ...]:
+    """Append one trip's ops; the values that the next trip starts from. scope: the loop's."""
     names = dict(zip(body.inputs, carried, strict=True))
     for op in body.ops:
         results = tuple(Value(v.type) for v in op.results)
-        ops.append(replace(op, operands=tuple(names.get(v, v) for v in op.operands), results=results))
+        operands = tuple(names.get(v, v) for v in op.operands)
+        ops.append(replace(op, operands=operands, results=results, scope=in_turn(op.scope, scope, turn)))
         names.update(zip(op.results, results, strict=True))
     return tuple(names.get(v, v) for v in body.outputs)
 
@@ -73,11 +81,11 @@ def write_out(body: Graph, carried: Sequence[Value], ops: list[Op]) -> tuple[Val
 # -- the trip count --------------------------------------------------------------------------------------
 
 
-def _trip_count(op: Op, producer: Producer) -> int | None:
-    """How often the body runs, when constants decide it and it is at most MAX_TRIPS."""
+def _trip_count(op: Op, producer: Producer, most: int) -> int | None:
+    """How often the body runs, when constants decide it and it is at most `most`."""
     condition, body = op.regions
     known = dict(_constants(body.inputs, (splat_value(producer(v)) for v in op.operands)))
-    for trip in range(MAX_TRIPS + 1):
+    for trip in range(most + 1):
         inputs = {c: known[b] for c, b in zip(condition.inputs, body.inputs, strict=True) if b in known}
         goes_on = _Evaluation(condition, inputs, producer).value(condition.outputs[0])
         if goes_on is None:

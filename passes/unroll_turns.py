@@ -10,7 +10,7 @@ a kernel with what begins the next. Loops are taken whose trip count follows fro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,8 +50,8 @@ def _rule(op: Op, producer: Producer) -> Replacement | None:
     turns = next((k for k in range(most, 1, -1) if counter.trips % k == 0 and counter.trips > k), 1)
     if turns == 1:
         return None
-    body = _several(op.regions[1], counter, turns)
-    new = Op(op.name, op.operands, op.results, op.attrs, (op.regions[0], body), op.loc, op.source)
+    body = _several(op.regions[1], counter, turns, op.scope)
+    new = replace(op, regions=(op.regions[0], body))
     return Replacement(op.results, (new,))
 
 
@@ -95,22 +95,23 @@ def _step(body: Graph, place: int, producer: Producer) -> int | None:
     return step if step is not None and step > 0 else None
 
 
-def _several(body: Graph, counter: _Counter, turns: int) -> Graph:
+def _several(body: Graph, counter: _Counter, turns: int, scope: str) -> Graph:
     ops: list[Op] = []
     first = body.inputs[counter.place]
     carried: tuple[Value, ...] = body.inputs
     for turn in range(turns):
-        at = _moved(first, turn * counter.step, ops) if turn else first
-        carried = write_out(body, _put(carried, counter.place, at), ops)
-    last = _moved(first, turns * counter.step, ops)
+        at = _moved(body, first, turn * counter.step, ops) if turn else first
+        carried = write_out(body, _put(carried, counter.place, at), ops, scope, turn)
+    last = _moved(body, first, turns * counter.step, ops)
     return Graph(body.inputs, tuple(ops), _put(carried, counter.place, last))
 
 
-def _moved(first: Value, distance: int, ops: list[Op]) -> Value:
+def _moved(body: Graph, first: Value, distance: int, ops: list[Op]) -> Value:
     """The counter further on."""
+    step = next(op for op in body.ops if first in op.operands)
     constant = build.splat(first.tensor, distance)
     moved = build.add(first, constant.result)
-    ops += (constant, moved)
+    ops += (constant.located(step), moved.located(step))
     return moved.result
 
 

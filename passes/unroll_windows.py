@@ -15,6 +15,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build, lookup
@@ -24,15 +25,15 @@ from jstitch.passes.rewrite import Producer, Replacement, rewrite
 MAX_WINDOW = 32  # elements
 
 
-def unroll_windows(graph: Graph) -> Graph:
-    """The graph with reductions over small windows written out."""
-    return rewrite(graph, _rule)
+def unroll_windows(graph: Graph, *, elements: int = MAX_WINDOW) -> Graph:
+    """The graph with reductions over windows of at most so many elements written out."""
+    return rewrite(graph, partial(_rule, most=elements))
 
 
-def _rule(op: Op, producer: Producer) -> Replacement | None:
+def _rule(op: Op, producer: Producer, *, most: int) -> Replacement | None:
     if op.name != "stablehlo.reduce_window" or "monoid" not in op.attrs:
         return None
-    builder = _Builder(op)
+    builder = _Builder(op, most)
     if not builder.fits or (builder.pads and not _is_identity(op, producer)):
         return None
     return Replacement((builder.build(),), tuple(builder.ops))
@@ -47,6 +48,7 @@ def _is_identity(op: Op, producer: Producer) -> bool:
 @dataclass
 class _Builder:
     op: Op
+    most: int
     ops: list[Op] = field(default_factory=list)
 
     def _each(self, name: str) -> tuple[int, ...]:
@@ -62,7 +64,7 @@ class _Builder:
         """Whether kernels compute in these types, and the windows are small and no dimension's prefixes."""
         x, result = self.op.operands[0].tensor, self.op.result.tensor
         sizes = self._each("window_dimensions")
-        if not (x.size and result.size) or math.prod(sizes) > MAX_WINDOW or self._scalar is None:
+        if not (x.size and result.size) or math.prod(sizes) > self.most or self._scalar is None:
             return False
         return not any(map(_is_prefix, x.shape, sizes, self._edges))
 
@@ -89,7 +91,7 @@ class _Builder:
         return self._converted(self._combine(start, self._tree(parts)), dtype)
 
     def _emit(self, op: Op) -> Value:
-        self.ops.append(replace(op, loc=self.op.loc))
+        self.ops.append(op)
         return op.result
 
     def _converted(self, v: Value, dtype: DType) -> Value:

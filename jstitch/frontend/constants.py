@@ -6,6 +6,7 @@ filled in, in either direction.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from jstitch.frontend.mlir import ir
 from jstitch.ir.types import DType, OpaqueType, TensorType, Type
 
+MOST_BYTES = 1 << 60
 _DTYPES = {d.value: d for d in DType}
 _TOKEN = re.compile(r"0x[0-9A-Fa-f]+|true|false|-?[0-9][0-9.eE+-]*")
 _DIRECT = frozenset(
@@ -35,10 +37,13 @@ _DIRECT = frozenset(
 
 
 def import_type(type_: ir.Type) -> Type:
-    """The Graph type of an MLIR type; anything but a static ranked tensor of a known dtype is opaque."""
+    """The Graph type of an MLIR type; anything but a static ranked tensor of a known dtype is opaque.
+
+    So is a tensor that no memory holds, and whose bytes NumPy and kernels cannot count.
+    """
     if isinstance(type_, ir.RankedTensorType) and type_.has_static_shape and type_.encoding is None:
         dtype = _DTYPES.get(str(type_.element_type))
-        if dtype is not None:
+        if dtype is not None and math.prod(type_.shape) * dtype.itemsize <= MOST_BYTES:
             return TensorType(tuple(type_.shape), dtype)
     return OpaqueType(str(type_))
 

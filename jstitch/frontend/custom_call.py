@@ -44,6 +44,20 @@ def _emit_call(call: KernelCall, operands: Sequence[ir.Value]) -> Sequence[ir.Va
     return list(made.results)
 
 
+def emit_stand_in(operands: Sequence[ir.Value], results: Sequence[ir.Value]) -> list[ir.Value]:
+    """Of a call that was planned and not made: as opaque as its kernels would be to the call around it."""
+    made = ir.Operation.create(
+        "stablehlo.custom_call",
+        results=[value.type for value in results],
+        operands=operands,
+        attributes={
+            "call_target_name": ir.StringAttr.get("jstitch"),
+            "has_side_effect": ir.BoolAttr.get(False),
+        },
+    )
+    return list(made.results)
+
+
 def _config(config: Mapping[str, Any]) -> ir.DictAttr:
     """Texts as strings, NumPy integers as integers of their width."""
 

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jstitch.codegen import backend
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.print_kernel import print_kernel
 from jstitch.errors import JstitchWarning, VerifyError
@@ -23,9 +25,10 @@ from jstitch.options import CompileOptions
 from jstitch.passes.check_kernel import check_kernel
 from jstitch.passes.check_plan import check_plan
 from jstitch.passes.pipeline import Step
-from jstitch.passes.plan import FusionPattern, FusionPlan
+from jstitch.passes.plan import FusionPattern, FusionPlan, Reason
 from jstitch.passes.print_plan import print_plan
 
+SCHEMA = 1  # of a kernel's .json
 _calls = itertools.count()
 
 
@@ -94,17 +97,25 @@ class Dump:
             found = "; ".join(problems)
             raise VerifyError("a kernel that keeps its bounds and its order", found, where=kernel.name)
 
-    def kernel(self, name: str, pattern: FusionPattern, kernel: Kernel, source: str) -> None:
+    def kernel(self, name: str, pattern: FusionPattern, kernel: Kernel, made: backend.Built) -> None:
         if self.seen is not None:
-            self.seen.built.append(Built(pattern, name, kernel, source))
+            self.seen.built.append(Built(pattern, name, kernel, made.text))
         self.text(f"{name}.kernel.txt", lambda: print_kernel(kernel))
-        self.text(f"{name}.py", lambda: source)
+        self.text(f"{name}.py", lambda: made.text)
+        for launch in made.compiled:
+            self.text(f"{name}.{launch}", lambda launch=launch: made.compiled[launch])  # type: ignore[misc]
+        self.text(f"{name}.json", lambda: json.dumps({"schema": SCHEMA, **made.describe()}, indent=1))
 
-    def refused(self, name: str, pattern: FusionPattern, reason: str) -> None:
+    def refused(self, name: str, pattern: FusionPattern, reason: Reason) -> None:
         """The pattern stays XLA's: no kernel expresses it, or the gate does not keep it."""
         if self.seen is not None:
             self.seen.refused.append((pattern, reason))
-        self.text(f"{name}.refused.txt", lambda: reason)
+        self.text(f"{name}.refused.txt", lambda: str(reason))
+
+    @property
+    def only_plans(self) -> bool:
+        """Nobody wants kernels."""
+        return self.seen is not None and not self.seen.kernels
 
     def stitched(self, graph: Graph) -> None:
         if self.seen is not None:

@@ -9,6 +9,7 @@ written inline, so that a plan can be checked without any backend.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,9 +19,11 @@ from jstitch.frontend.locations import make_location
 from jstitch.frontend.mlir import func, ir, make_context, stablehlo
 from jstitch.frontend.source import Source, captured_values, clone
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import KERNEL, OPS
+from jstitch.ir.ops import KERNEL, NO_FUSE, OPS
+from jstitch.ir.scope import plain_scope
 from jstitch.ir.types import Type
 
+_SYMBOL = re.compile(r'@(?:"([^"]+)"|([\w.$-]+))')
 EmitKernel = Callable[[Op, list[ir.Value]], list[ir.Value]]
 
 
@@ -83,13 +86,15 @@ class _Exporter:
     def export_op(self, op: Op, operands: list[ir.Value]) -> Sequence[ir.Value]:
         if op.name == KERNEL:
             return self.export_kernel(op, operands)
+        if op.name == NO_FUSE:
+            return operands
         if op.name in OPS:
             return self.export_table_op(op, operands)
         return _clone(op, operands)
 
     def export_kernel(self, op: Op, operands: list[ir.Value]) -> list[ir.Value]:
         if self.emit_kernel is not None:
-            with _location(op):
+            with ir.Location.name(_display_name(op), _location(op)):
                 return self.emit_kernel(op, operands)
         self.values.update(zip(op.regions[0].inputs, operands, strict=True))
         return self.export(op.regions[0])
@@ -126,6 +131,12 @@ def _location(op: Op) -> ir.Location:
     if isinstance(op.source, ir.Location) and op.source.context == ir.Context.current:
         return op.source
     return make_location(op.loc)
+
+
+def _display_name(kernel: Op) -> str:
+    """What profilers show: the kernel's name behind the scopes around it, as JAX names ops."""
+    scope = plain_scope(kernel.scope)
+    return f"{scope}/{kernel.attrs['name']}" if scope else str(kernel.attrs["name"])
 
 
 def _clone(op: Op, operands: list[ir.Value]) -> Sequence[ir.Value]:
@@ -180,5 +191,7 @@ def _symbols_in(attribute: ir.Attribute) -> Iterator[str]:
         case ir.ArrayAttr():
             for element in attribute:
                 yield from _symbols_in(element)
-        case _:
+        case ir.DenseElementsAttr():
             return
+        case _:  # other dialects' (a sharding's mesh) are known by how they print
+            yield from map("".join, _SYMBOL.findall(str(attribute)))

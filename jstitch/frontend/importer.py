@@ -12,17 +12,20 @@ that its regions capture follow its own operands) and `pure`. A table op that ha
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from jstitch.frontend.attributes import UnknownAttribute, decode_attributes
 from jstitch.frontend.constants import import_type
-from jstitch.frontend.locations import describe_location
+from jstitch.frontend.control import MARK
+from jstitch.frontend.locations import describe_location, describe_scope
 from jstitch.frontend.mlir import func, ir
 from jstitch.frontend.source import Keeper, captured_values
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import OPS, PURE, OpClass, with_monoid
+from jstitch.ir.ops import NO_FUSE, OPS, PURE, OpClass, with_monoid
+from jstitch.ir.ops.control import BARRIER
 from jstitch.ir.types import OpaqueType, Type
 
 _CALL = func.CallOp.OPERATION_NAME
@@ -39,11 +42,15 @@ class Imported:
 
 @dataclass
 class _Scope:
-    """Values of one function activation (regions included), and where it was called from."""
+    """Values of one function activation (regions included), and where it was called from.
+
+    path: the scope of the call, with a number of its own, so that ops of two calls can be told apart.
+    """
 
     values: dict[ir.Value, Value] = field(default_factory=dict)
     calls: tuple[str, ...] = ()
     loc: str = ""
+    path: str = ""
     inputs: dict[Value, ir.Value] | None = None  # top scope only: values from outside, as they appear
 
 
@@ -76,7 +83,7 @@ def import_module(module: ir.Module) -> Graph:
 
 
 def entry_function(module: ir.Module) -> ir.Operation:
-    """`main`, or the only public function. Raises ValueError when there is no such function."""
+    """`main`, or the only public function. Raises ValueError without one, or when it is not of one block."""
     functions = _functions(module)
     public = [name for name, f in functions.items() if "sym_visibility" not in f.attributes or _is_public(f)]
     name = "main" if "main" in functions else public[0] if len(public) == 1 else None
@@ -85,7 +92,17 @@ def entry_function(module: ir.Module) -> ir.Operation:
             f"Expected a module with a function 'main' or exactly one public function, found {len(public)}"
             f" public functions ({', '.join(public) or 'none'}). Rename the entry point to 'main'."
         )
+    if not _is_straight(functions[name]):
+        raise ValueError(
+            f"Expected a module with a function '{name}' of one block, found"
+            f" {len(functions[name].regions[0].blocks)} blocks. Control flow must be StableHLO's own."
+        )
     return functions[name]
+
+
+def _is_straight(function: ir.Operation) -> bool:
+    """Whether the function is one block that ends in a return."""
+    return len(function.regions[0].blocks) == 1
 
 
 def _is_public(function: ir.Operation) -> bool:
@@ -99,6 +116,7 @@ class _Importer:
         self.symbols = _functions(module) if module is not None else {}
         self.types: dict[ir.Type, Type] = {}
         self.keeper = Keeper(module)
+        self.activations = itertools.count(1)
 
     def type_of(self, value: ir.Value) -> Type:
         type_ = value.type
@@ -137,18 +155,20 @@ class _Importer:
         return tuple(imported)
 
     def callee(self, call: ir.Operation, scope: _Scope) -> ir.Operation | None:
-        """The function to inline, or None for an unknown, bodiless or recursive one."""
+        """The function to inline, or None for an unknown or recursive one, or one of no or several blocks."""
         name = call.attributes["callee"].value
         function = self.symbols.get(name)
-        if function is None or name in scope.calls or not len(function.regions[0].blocks):
+        if function is None or name in scope.calls or not _is_straight(function):
             return None
         return function
 
     def inline(self, call: ir.Operation, function: ir.Operation, scope: _Scope) -> tuple[Op, ...]:
         block = function.regions[0].blocks[0]
         name = call.attributes["callee"].value
-        loc = describe_location(call.location) or scope.loc
-        inner = _Scope(calls=(*scope.calls, name), loc=loc)
+        location = call.location
+        loc = describe_location(location) or scope.loc
+        path = f"{_join(scope.path, describe_scope(location))}#{next(self.activations)}"
+        inner = _Scope(calls=(*scope.calls, name), loc=loc, path=path)
         for argument, value in zip(block.arguments, call.operands, strict=True):
             inner.values[argument] = self.use(value, scope)
         body = [view.operation for view in block.operations]
@@ -158,7 +178,7 @@ class _Importer:
         return ops
 
     def import_op(self, source: ir.Operation, scope: _Scope) -> Op:
-        name = source.name
+        name = source.name if source.name != BARRIER else _barrier(source)
         definition = OPS.get(name)
         if definition is None:
             return self.import_opaque(source, scope)
@@ -175,7 +195,8 @@ class _Importer:
             attrs = with_monoid(attrs, regions) if definition.op_class is not OpClass.CONTROL else attrs
         location = source.location
         loc = describe_location(location) or scope.loc
-        return Op(name, operands, results, attrs, regions, loc, location)
+        path = _join(scope.path, describe_scope(location))
+        return Op(name, operands, results, attrs, regions, loc, location, path)
 
     def import_region(self, region: ir.Region, scope: _Scope) -> Graph:
         block = region.blocks[0]
@@ -191,8 +212,14 @@ class _Importer:
         name = f"opaque.{source.name}" if source.name in OPS else source.name
         attrs = {"num_operands": len(own), "pure": _is_pure(source)}
         results = self.define(source.results, scope)
-        loc = describe_location(source.location) or scope.loc
-        return Op(name, operands, results, attrs, (), loc, self.keeper.keep(source, captured))
+        location = source.location
+        loc = describe_location(location) or scope.loc
+        path = _join(scope.path, describe_scope(location))
+        return Op(name, operands, results, attrs, (), loc, self.keeper.keep(source, captured), path)
+
+
+def _join(outer: str, inner: str) -> str:
+    return f"{outer}/{inner}" if outer and inner else outer or inner
 
 
 def _is_known(op_class: OpClass, values: Iterable[Value]) -> bool:
@@ -203,6 +230,11 @@ def _is_known(op_class: OpClass, values: Iterable[Value]) -> bool:
 def _functions(module: ir.Module) -> dict[str, ir.Operation]:
     ops = (view.operation for view in module.body.operations)
     return {op.attributes["sym_name"].value: op for op in ops if op.name == _FUNCTION}
+
+
+def _barrier(source: ir.Operation) -> str:
+    """A barrier that `no_fuse` asked for, or one of XLA's own."""
+    return NO_FUSE if MARK in source.attributes else str(source.name)
 
 
 def _is_pure(source: ir.Operation) -> bool:

@@ -28,7 +28,8 @@ class Jitted:
         """f: a plain function, or a `jax.jit` or `jstitch.jit` object."""
         if isinstance(f, Wrapped):
             jitted: Any = f.stitched if isinstance(f, SwappingJit) else f
-            return Jitted(jitted.__wrapped__, _jax.jit_settings(jitted), sharding)
+            own: Any = f
+            return Jitted(own.__wrapped__, _jax.jit_settings(jitted), sharding)
         return Jitted(f, {}, sharding)
 
     @property
@@ -59,5 +60,11 @@ class Jitted:
         aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
         weak = bool(getattr(aval, "weak_type", False))
         return jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
-            aval.shape, aval.dtype, sharding=self.sharding, weak_type=weak
+            aval.shape, aval.dtype, sharding=self.sharding or _own_sharding(leaf), weak_type=weak
         )
+
+
+def _own_sharding(leaf: Any) -> NamedSharding | None:
+    """Of an array on several devices: its program is another one than that of an array on one."""
+    own = getattr(leaf, "sharding", None)
+    return own if isinstance(own, NamedSharding) and own.mesh.size > 1 else None

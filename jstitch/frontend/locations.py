@@ -1,20 +1,22 @@
-"""Source lines: from MLIR locations to `file:line (function)` and back."""
+"""Source lines and scopes: from MLIR locations to `file:line (function)`, `jit(f)/jvp(g)`, and back."""
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 from jstitch.frontend.mlir import ir
 
-_OURS = str(Path(__file__).parent)
+_PACKAGE = Path(__file__).parent.parent
+_OURS = (f"{_PACKAGE / 'frontend'}{os.sep}", f"{_PACKAGE / 'inspection'}{os.sep}", str(_PACKAGE / "api.py"))
 _LINE = re.compile(r"^(?P<file>.*):(?P<line>\d+)(?: \((?P<function>.*)\))?$")
 
 
 def describe_location(location: ir.Location) -> str:
     """The innermost user frame as `file:line (function)`, or "" when the location has none.
 
-    Frames of the frontend itself, which binds the call that the user's code is in, are nobody's.
+    Frames of our own, which bind the call that the user's code is in, are nobody's.
     JAX nests them as name(callsite(frame at caller)), where a frame is function(file:line:column).
     """
     match location:
@@ -28,6 +30,13 @@ def describe_location(location: ir.Location) -> str:
             return next(filter(None, map(describe_location, location.locations)), "")
         case _:
             return ""
+
+
+def describe_scope(location: ir.Location) -> str:
+    """The names around an op, as JAX writes them before the op's own: `jit(step)/jvp(norm)`; or ""."""
+    if not isinstance(location, ir.NameLoc) or isinstance(location.child_loc, ir.FileLineColLoc):
+        return ""
+    return str(location.name_str).rpartition("/")[0]
 
 
 def _describe_named(location: ir.NameLoc) -> str:

@@ -15,8 +15,10 @@ from typing import Any
 
 from jstitch import _jax
 from jstitch.codegen.backend import Backend
-from jstitch.errors import JstitchWarning
+from jstitch.errors import CannotFuseError, JstitchWarning
+from jstitch.frontend.custom_call import emit_stand_in
 from jstitch.frontend.mlir import ir
+from jstitch.frontend.observe import enclosing, needs_stand_in
 from jstitch.frontend.primitive import stitched_p
 from jstitch.frontend.rewrite import rewrite
 from jstitch.frontend.target import PLATFORMS, find_target
@@ -80,7 +82,8 @@ class _Call:
 
     def lower(self, jaxpr: Any) -> list[Any]:
         start = len(self.block.operations)
-        outs, token_set = _jax.lower_inline(self.ctx, jaxpr, self.args, self.name)
+        with enclosing():
+            outs, token_set = _jax.lower_inline(self.ctx, jaxpr, self.args, self.name)
         old = list(self.block.operations)[start:]
         before, after = _jax.tokens_of(self.ctx.tokens_in), _jax.tokens_of(token_set)
         # Ordered effects thread a token through the operations: to the pipeline it is one more value.
@@ -104,7 +107,7 @@ class _Call:
         try:
             return self._pipeline(old, args, results)
         except Exception as error:
-            if self.options.strict:
+            if self.options.strict or isinstance(error, CannotFuseError):
                 raise
             _erase(list(self.block.operations)[size:])
             note(reason=f"{type(error).__name__}: {error}")
@@ -131,7 +134,9 @@ class _Call:
             donated=donated,
             arguments=arguments,
         )
-        return None if new is None else list(new)
+        if new is None:
+            return emit_stand_in(args, results) if needs_stand_in() else None
+        return list(new)
 
 
 def donation_map(args: Sequence[Any]) -> Mapping[int, int | None]:

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 
 from jstitch.codegen.backend import Backend
+from jstitch.codegen.comments import strip_comments
 from jstitch.codegen.cpu.backend import CpuBackend
 from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.measurable import why_not_run
@@ -29,7 +30,7 @@ from jstitch.ir.types import TensorType
 from jstitch.options import CompileOptions
 from jstitch.passes.absorb_updates import contracted
 from jstitch.passes.gate import judge
-from jstitch.passes.plan import FusionPattern
+from jstitch.passes.plan import FusionPattern, Reason
 from jstitch.runtime.device_name import cpu_device, gpu_device
 from jstitch.runtime.performance_library import Verdict, library_path, shared_library, verdict_key
 from jstitch.runtime.race import Race
@@ -64,6 +65,15 @@ class Decision:
         if self.ours is not None and self.xla is not None:
             times = f", {self.ours * 1e6:.1f} us against XLA's {self.xla * 1e6:.1f} us"
         return f"{self.subject}: {self.choice}, {self.how}{times}{f' ({self.why})' if self.why else ''}"
+
+    @property
+    def reason(self) -> Reason:
+        """Why a pattern stays XLA's."""
+        if self.ours is None or self.xla is None:
+            return Reason("measured", str(self))
+        why = f" ({self.why})" if self.why else ""
+        text = f"{self.how} {{found}} us, and XLA's kernels take {{bound}} us{why}"
+        return Reason("measured", text, self.ours * 1e6, self.xla * 1e6)
 
 
 ELSEWHERE = Decision("all patterns", "as modelled", None, None, "modelled", "their device is not here")
@@ -209,8 +219,8 @@ def kernel_texts(graph: Graph) -> list[str]:
 
 
 def _nameless(attrs: Mapping[str, Any]) -> str:
-    """The kernel's text without its name: equal kernels are one."""
-    return str(attrs["text"]).replace(attrs["name"], "")
+    """The kernel's text, which has no name in it, without the user's lines: equal kernels are one."""
+    return strip_comments(attrs["text"])
 
 
 @contextmanager

@@ -16,8 +16,9 @@ from jstitch.codegen.kernel_ir import Kernel
 from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
 from jstitch.passes.pipeline import Step
-from jstitch.passes.plan import FusionPattern, FusionPlan
+from jstitch.passes.plan import FusionPattern, FusionPlan, Reason
 from jstitch.passes.profile import Profile, current
+from jstitch.runtime.report import note
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +35,8 @@ class Built:
 class Observed:
     """One stitched call.
 
-    profile: of the target that it was lowered for. graph: as it was imported. steps: after each pass.
+    profile: of the target that it was lowered for. kernels: whether patterns become kernels, or all is left
+    as it is once it is planned. graph: as it was imported. steps: after each pass.
     plans: of every frame, those of inner loops first, the whole call's last; their frames may hold copies of
     the last step's ops. built: kernels, in program order within a frame. refused: patterns that stay XLA's
     after all, and why. stitched: the graph with `jstitch.kernel` ops; None when the pipeline did not end.
@@ -43,11 +45,12 @@ class Observed:
     name: str
     options: CompileOptions
     profile: Profile
+    kernels: bool = True
     graph: Graph | None = None
     steps: list[Step] = field(default_factory=list)
     plans: list[FusionPlan] = field(default_factory=list)
     built: list[Built] = field(default_factory=list)
-    refused: list[tuple[FusionPattern, str]] = field(default_factory=list)
+    refused: list[tuple[FusionPattern, Reason]] = field(default_factory=list)
     stitched: Graph | None = None
 
 
@@ -55,27 +58,51 @@ class _Open(threading.local):
     """Lists that this thread's lowerings are appended to, innermost last."""
 
     def __init__(self) -> None:
-        self.lists: list[list[Observed]] = []
+        self.lists: list[tuple[list[Observed], bool]] = []
+        self.depth = 0
 
 
 _open = _Open()
 
 
 @contextmanager
-def observing() -> Iterator[list[Observed]]:
-    """Collect what this thread's stitched calls become while the block is open."""
+def observing(*, kernels: bool = True) -> Iterator[list[Observed]]:
+    """Collect what this thread's stitched calls become while the block is open.
+
+    kernels: make kernels of the plans, too; compiling them takes most of the time.
+    """
     calls: list[Observed] = []
-    _open.lists.append(calls)
+    _open.lists.append((calls, kernels))
     try:
         yield calls
     finally:
         _open.lists.pop()
 
 
+@contextmanager
+def enclosing() -> Iterator[None]:
+    """Around the lowering of what a stitched call holds: calls that begin meanwhile are inside it."""
+    _open.depth += 1
+    try:
+        yield
+    finally:
+        _open.depth -= 1
+
+
+def needs_stand_in() -> bool:
+    """Whether the latest call, planned only, would hide its patterns from a call around it as kernels do."""
+    if not _open.lists or not _open.depth:
+        return False
+    calls, kernels = _open.lists[-1]
+    return not kernels and bool(calls) and any(plan.patterns for plan in calls[-1].plans)
+
+
 def begin(name: str, options: CompileOptions) -> Observed | None:
-    """The observation of one call, None when nobody looks."""
+    """The observation of one call, None when nobody looks. The call's record has its number as `observed`."""
     if not _open.lists:
         return None
-    seen = Observed(name, options, current())
-    _open.lists[-1].append(seen)
+    calls, kernels = _open.lists[-1]
+    seen = Observed(name, options, current(), kernels)
+    note(observed=len(calls))
+    calls.append(seen)
     return seen

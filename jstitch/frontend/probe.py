@@ -28,7 +28,7 @@ from jstitch.frontend.mlir import func, ir, module_bytes, parse_module
 from jstitch.ir.graph import Graph
 from jstitch.ir.types import TensorType
 
-_NAME = "measured"
+NAME = "measured"  # of the function of every such program
 program_p: Any = Primitive("jstitch_program")
 program_p.multiple_results = True
 
@@ -46,12 +46,12 @@ def make_program(graph: Graph, emit_kernel: EmitKernel | None = None) -> Program
     """Of a graph of tensors. `jstitch.kernel` ops are written by `emit_kernel`, or else as their bodies."""
     arguments = tuple(v.tensor for v in graph.inputs)
     results = tuple(v.tensor for v in graph.outputs)
-    return Program(module_bytes(export_module(graph, _NAME, emit_kernel)), arguments, results)
+    return Program(module_bytes(export_module(graph, NAME, emit_kernel)), arguments, results)
 
 
 def program_text(graph: Graph) -> str:
     """StableHLO text that depends on ops, types and attributes only: not on names or source lines."""
-    return str(export_module(graph, _NAME).operation.get_asm(enable_debug_info=False))
+    return str(export_module(graph, NAME).operation.get_asm(enable_debug_info=False))
 
 
 def _avals(*_: Any, program: Program) -> list[Any]:
@@ -65,7 +65,7 @@ def _lower(ctx: Any, *args: Any, program: Program) -> Sequence[Any]:
         for view in parsed.body.operations:
             view.operation.clone()
     types = [export_type(t) for t in program.results]
-    return list(func.CallOp(types, ir.FlatSymbolRefAttr.get(_NAME), args).results)
+    return list(func.CallOp(types, ir.FlatSymbolRefAttr.get(NAME), args).results)
 
 
 program_p.def_abstract_eval(_avals)

@@ -38,9 +38,9 @@ def describe_arguments(graph: Graph) -> tuple[Argument, ...]:
     return tuple(Argument(v.tensor, limits.get(v, _default(v.tensor.dtype))) for v in graph.inputs)
 
 
-def make_arguments(arguments: Sequence[Argument], device: Any) -> list[Any]:
-    """New arrays on the device. The same for equal `arguments`, in every process."""
-    random = np.random.default_rng(0)
+def make_arguments(arguments: Sequence[Argument], device: Any, seed: int = 0) -> list[Any]:
+    """New arrays on the device. The same for equal `arguments` and seeds, in every process."""
+    random = np.random.default_rng(seed)
     return [jax.device_put(_array(a, random), device) for a in arguments]
 
 

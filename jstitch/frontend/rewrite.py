@@ -5,8 +5,9 @@ StableHLO -> Graph -> graph passes -> FusionPlan per frame -> Kernel per pattern
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from jstitch.codegen.backend import Backend, CannotBuildError
 from jstitch.frontend.custom_call import emit_kernel
@@ -25,11 +26,16 @@ from jstitch.passes.choose_template import best_kernel
 from jstitch.passes.contract_patterns import contract_patterns, map_frames
 from jstitch.passes.copy_carried import copy_carried
 from jstitch.passes.copy_returned import Returned, copy_returned
+from jstitch.passes.hold_together import demanded, refuse
 from jstitch.passes.keep_counters import keep_counters
+from jstitch.passes.name_kernel import KernelNames, name_kernel
 from jstitch.passes.pipeline import PIPELINE, run
-from jstitch.passes.plan import FusionPattern
+from jstitch.passes.plan import FusionPattern, FusionPlan
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.runtime.report import note
+
+_names: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+"""The kernels' names in each module that is being lowered."""
 
 
 def rewrite(
@@ -52,10 +58,13 @@ def rewrite(
     imported = import_ops(ops, args, results, module)
     dump = open_dump(options, name)
     dump.text("input.mlir", lambda: print_ops(ops))
+    taken = _names.setdefault(module, set())
     stitched = rewrite_graph(
-        imported.graph, options, name, dump, backend, donated=donated, arguments=arguments
+        imported.graph, options, name, dump, backend, donated=donated, arguments=arguments, taken=taken
     )
-    kernels = sum(op.name == KERNEL for op in stitched.walk())
+    names = [op.attrs["name"] for op in stitched.walk() if op.name == KERNEL]
+    kernels = len(names)
+    taken.update(names)
     if not kernels:
         measured = options.tune == "measure"
         note(reason="no kernel was faster than XLA's" if measured else "no pattern is expected to pay")
@@ -75,19 +84,27 @@ def rewrite_graph(
     *,
     donated: Mapping[int, int | None],
     arguments: Collection[int] | None = None,
+    taken: Collection[str] = (),
 ) -> Graph:
-    """The whole pipeline on an imported graph: passes, plans, kernels. Arguments as for `rewrite`."""
+    """The whole pipeline on an imported graph: passes, plans, kernels. Arguments as for `rewrite`.
+
+    taken: names of the program's other kernels.
+    """
     dump.imported(graph)
     graph = run(graph, PIPELINE, dump.after_pass)
     graph = copy_returned(graph, None if arguments is None else Returned(arguments, donated))
-    given = {
+    stitched = tuned_graph(graph, options, name, dump, backend, given_memory(graph, donated), taken)
+    dump.stitched(stitched)
+    return stitched
+
+
+def given_memory(graph: Graph, donated: Mapping[int, int | None]) -> dict[Value, Value]:
+    """Inputs whose memory may be written -> the output that takes it, by value."""
+    return {
         graph.inputs[k]: graph.outputs[out]
         for k, out in donated.items()
         if out is not None and out < len(graph.outputs)
     }
-    stitched = tuned_graph(graph, options, name, dump, backend, given)
-    dump.stitched(stitched)
-    return stitched
 
 
 def tuned_graph(
@@ -97,19 +114,26 @@ def tuned_graph(
     dump: Dump,
     backend: Backend,
     donated: Mapping[Value, Value],
+    taken: Collection[str] = (),
 ) -> Graph:
-    """`stitch_graph`; where times are measured, the fastest of what was kept, what was planned, and XLA's."""
+    """`stitch_graph`; where times are measured, the fastest of what was kept, what was planned, and XLA's.
+
+    With kernels that the user demands (`fuse_together`) it is what was kept.
+    """
     if options.tune != "measure":
-        return stitch_graph(graph, options, name, dump, backend, donated)
+        return stitch_graph(graph, options, name, dump, backend, donated, taken=taken)
     modelled = options.replace(tune="model")
     with measured_gate(graph, donated, options, backend) as gate:
         if gate is None:
             note(tuning=(ELSEWHERE,))
-            return stitch_graph(graph, modelled, name, dump, backend, donated)
-        kept = stitch_graph(graph, options, name, dump, backend, donated, gate)
-        silent = Dump(None, (), options.verify)
-        planned = stitch_graph(graph, modelled, f"{name}_planned", silent, backend, donated)
-        chosen = gate.choose({"measured": kept, "modelled": planned})
+            return stitch_graph(graph, modelled, name, dump, backend, donated, taken=taken)
+        kept = stitch_graph(graph, options, name, dump, backend, donated, gate, taken=taken)
+        if any(op.attrs["demanded"] for op in kept.walk() if op.name == KERNEL):
+            chosen = kept
+        else:
+            silent = Dump(None, (), options.verify)
+            planned = stitch_graph(graph, modelled, name, silent, backend, donated, taken=taken)
+            chosen = gate.choose({"measured": kept, "modelled": planned})
         note(tuning=tuple(gate.decisions))
         dump.text("tuning.txt", lambda: "\n".join(map(str, gate.decisions)))
         return chosen
@@ -123,23 +147,29 @@ def stitch_graph(
     backend: Backend,
     donated: Mapping[Value, Value],
     gate: MeasuredGate | None = None,
+    planner: Callable[[Graph, CompileOptions], FusionPlan] | None = None,
+    taken: Collection[str] = (),
 ) -> Graph:
     """Plan every frame and put a `jstitch.kernel` op in the place of every pattern.
 
     donated: graph inputs whose memory may be written -> the output that takes it. gate: which kernels stay.
+    planner: of frames; None: `plan_frame`. taken: names of the program's other kernels.
     """
-    builder = _Builder(name, options, dump, backend, {**carried_by_loops(graph), **donated}, gate)
+    memory = {**carried_by_loops(graph), **donated}
+    builder = _Builder(name, options, dump, backend, memory, gate, KernelNames(taken))
 
     def change(frame: Graph) -> Graph:
-        plan = plan_frame(copy_carried(frame), options)
+        plan = (planner or plan_frame)(copy_carried(frame), options)
         dump.plan(plan)
+        if dump.only_plans:
+            return frame
         return contract_patterns(absorb_updates(plan), builder.build)
 
     return map_frames(keep_counters(graph), change)
 
 
 class _Builder:
-    """Kernels of one stitched call, numbered."""
+    """Kernels of one stitched call, each with a name of its own."""
 
     def __init__(
         self,
@@ -149,15 +179,16 @@ class _Builder:
         backend: Backend,
         donated: Mapping[Value, Value],
         gate: MeasuredGate | None,
+        names: KernelNames,
     ) -> None:
         self.name, self.options, self.dump = name, options, dump
         self.backend, self.donated, self.gate = backend, donated, gate
-        self.count = 0
+        self.names = names
         self.traffic: dict[str, tuple[int, int]] = {}
 
     def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:
         """Attributes of the kernel op; None when no kernel can express the pattern (it stays XLA's)."""
-        name = f"{self.name}_{self.count}"
+        name, wanted = self.names.unique(name_kernel(pattern, self.name)), demanded(pattern)
         try:
             inputs, _, outputs = contracted(pattern)
             kernel = best_kernel(
@@ -171,15 +202,19 @@ class _Builder:
             self.dump.check(kernel)
             built = self.backend.build(kernel, self.options.cache_dir)
         except (CannotLowerError, CannotBuildError) as error:
+            if wanted is not None:
+                refuse(wanted, str(error), pattern.ops[-1].loc)
             note(details_refused=str(error))
-            self.dump.refused(name, pattern, str(error))
+            self.dump.refused(name, pattern, error.reason)
             return None
-        self.count += 1
-        attrs = {"name": name, "kernel": kernel, "calls": built.calls, "text": built.text}
-        if self.gate is not None and not self.gate.keeps(pattern, attrs):
-            self.dump.refused(name, pattern, str(self.gate.decisions[-1]))
+        attrs = {
+            **{"name": name, "kernel": kernel, "calls": built.calls, "text": built.text},
+            "demanded": wanted is not None,
+        }
+        if wanted is None and self.gate is not None and not self.gate.keeps(pattern, attrs):
+            self.dump.refused(name, pattern, self.gate.decisions[-1].reason)
             return None
-        self.dump.kernel(name, pattern, kernel, built.text)
+        self.dump.kernel(name, pattern, kernel, built)
         self.traffic |= built.traffic
         note(bytes=dict(self.traffic))
         return attrs

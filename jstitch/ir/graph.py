@@ -11,7 +11,7 @@ and graphs compare by identity; passes return new graphs and never change one in
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jstitch.ir.types import TensorType, Type
@@ -42,7 +42,8 @@ class Op:
     `attrs` holds plain Python values: ints, strings, bools, tuples of ints, NumPy arrays (constants;
     a splat is a broadcast array whose strides are all 0). `source` is the frontend's handle on the
     original MLIR operation, which an opaque op is cloned from on export; nothing else looks at it.
-    `loc` is the user's source line, `file:line (function)`, or "".
+    `loc` is the user's source line, `file:line (function)`, or ""; `scope` the names around it, outermost
+    first (`jit(step)/transpose(jvp(norm))`, see jstitch.ir.scope). What is computed depends on neither.
     """
 
     name: str
@@ -52,6 +53,11 @@ class Op:
     regions: tuple[Graph, ...] = ()
     loc: str = ""
     source: object = None
+    scope: str = ""
+
+    def located(self, origin: Op) -> Op:
+        """This op where `origin` stands in the user's code, unless it has a place of its own."""
+        return self if self.loc or self.scope else replace(self, loc=origin.loc, scope=origin.scope)
 
     @property
     def result(self) -> Value:
@@ -62,6 +68,8 @@ class Op:
     @property
     def uses(self) -> tuple[Value, ...]:
         """Operands, then the values that the op's regions capture from outside."""
+        if not self.regions:
+            return self.operands
         captured = dict.fromkeys(v for region in self.regions for v in region.captures)
         return self.operands + tuple(v for v in captured if v not in self.operands)
 

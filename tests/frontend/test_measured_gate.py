@@ -87,7 +87,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> None:
 
 def test_everything_is_measured_once(tmp_path: Path, races: list[Rivals]) -> None:
     first = decisions(soft, normal(64, 512), options=measure(tmp_path))
-    assert [(d.subject, d.how) for d in first] == [("soft_0", "measured"), ("function", "measured")]
+    assert [(d.subject, d.how) for d in first] == [("soft_row_0", "measured"), ("function", "measured")]
     assert all(d.ours and d.xla and 1e-7 < d.ours < 1 and 1e-7 < d.xla < 1 for d in first)
     assert len(races) == 2
     again = decisions(lambda y: soft(y), normal(64, 512), options=measure(tmp_path))
@@ -278,7 +278,7 @@ def test_the_dump_says_what_was_decided(tmp_path: Path, monkeypatch: pytest.Monk
     decisions(soft, normal(64, 512), options=measure(tmp_path, dump_dir=str(tmp_path / "dump")))
     (path,) = (tmp_path / "dump").rglob("*_tuning.txt")
     pattern, function = path.read_text().splitlines()
-    assert pattern.startswith("soft_0: ours, measured, ")
+    assert pattern.startswith("soft_row_0: ours, measured, ")
     assert "us against XLA's " in pattern
     assert function.startswith("function: measured, measured, ")
 
@@ -412,10 +412,10 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
 def test_a_bad_kernel_is_rejected_and_stays_rejected_in_the_next_process(tmp_path: Path) -> None:
     first = finish(start(tmp_path, "bad", "256"))
     assert first["races"] == 2  # the pattern; then the model's plan, which has the same kernel
-    assert first["decisions"] == [["soft_0", "xla", "measured"], ["function", "xla", "measured"]]
+    assert first["decisions"] == [["soft_row_0", "xla", "measured"], ["function", "xla", "measured"]]
     second = finish(start(tmp_path, "bad", "256"))
     assert second["races"] == 0
-    assert second["decisions"] == [["soft_0", "xla", "stored"], ["function", "xla", "stored"]]
+    assert second["decisions"] == [["soft_row_0", "xla", "stored"], ["function", "xla", "stored"]]
     good = finish(start(tmp_path, "good", "256"))  # another kernel: what is known of the bad one is not used
     assert good["races"] == 2
 

@@ -18,6 +18,8 @@ from jstitch.codegen.cpu.emit import emit
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Let, Space
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
+from jstitch.inspection.numerics import difference
+from jstitch.inspection.reference import reference
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.types import DType
@@ -29,7 +31,6 @@ from jstitch.passes.lower_kernel import lower_kernel
 from jstitch.passes.pipeline import run
 from jstitch.passes.plan import FusionPattern
 from jstitch.passes.plan_frame import plan_frame
-from tests.fuzz.compare import difference, reference
 from tests.fuzz.programs import make_program
 from tests.passes.random_graphs import Limits, arguments
 

@@ -80,7 +80,7 @@ def test_figure_3_is_one_pattern_when_batched_dots_may_fuse() -> None:
     shape = (2, 4, 64, 32)
     apart = planned(softmax_attention, shape, shape, shape)
     assert len(apart.patterns) == 1
-    assert {r.rule for r in apart.refusals} == {"partition"}
+    assert {r.rule for r in apart.refusals} == {"contraction"}
     plan = planned(softmax_attention, shape, shape, shape, options=FusionOptions(fuse_batch_dot=True))
     (pattern,) = plan.patterns
     assert [op.name for op in pattern.ops].count("stablehlo.dot_general") == 2
@@ -109,7 +109,7 @@ def test_row_and_column_reductions_of_a_big_tensor_part_with_the_number() -> Non
     plan = planned(lambda x: (x - x.sum(1, keepdims=True)).sum(0), (4096, 768))
     assert len(plan.patterns) == 2
     (refusal,) = [r for r in plan.refusals if r.rule in ("blocks", "schedule")]
-    assert "schedules of 8 blocks or more passes" in refusal.reason
+    assert "schedules of 8 blocks or more pass" in refusal.reason
     small = planned(lambda x: (x - x.sum(1, keepdims=True)).sum(0), (16, 16))
     assert len(small.patterns) == 1
 
@@ -126,7 +126,7 @@ def test_print_plan_says_why() -> None:
     text = print_plan(planned(softmax_attention, *[(2, 4, 64, 32)] * 3))
     assert "pattern 0 (plan_layers): " in text
     assert "stablehlo.dot_general -> " in text
-    assert "partition: stablehlo.dot_general is contraction: left to XLA" in text
+    assert "contraction: stablehlo.dot_general is contraction: left to XLA" in text
 
 
 def test_siblings_share_a_kernel_and_small_ones_are_packed() -> None:

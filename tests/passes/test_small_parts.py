@@ -57,3 +57,24 @@ def test_what_is_kept_between_phases(f: Callable[..., object], kept: bool, wante
         args = [rng.uniform(0.5, 2.0, v.shape).astype(np.float32) for v in graph.inputs]
         (found,) = interpret_kernel(kernel, args, Random(0))
         np.testing.assert_allclose(found, interpret(graph, args)[0], rtol=2e-5, atol=1e-5)
+
+
+def normalised(x: Any, square: Any) -> Any:
+    """A column's factor, which every row uses."""
+    return x * jax.lax.rsqrt(square[0] / 96 + 1e-5)
+
+
+def phases_of(f: Callable[..., object], rows: int) -> int:
+    args = [jnp.ones((rows, COLUMNS), jnp.float32), jnp.ones((1, COLUMNS), jnp.float32)]
+    graph = import_module(parse_module(jax.jit(f).lower(*args).as_text()))
+    return len(lower_kernel("k", graph.ops, graph.inputs, graph.outputs).phases)
+
+
+def test_a_cpu_does_not_compute_a_columns_factor_for_every_row() -> None:
+    assert phases_of(normalised, 1 << 14) == 2
+    assert phases_of(normalised, 1 << 14) > phases_of(normalised, 16)
+    assert phases_of(lambda x, square: normalised(x, square).sum(), 1 << 14) == phases_of(
+        lambda x, square: (x * square[0]).sum(), 1 << 14
+    )
+    with profile.using(PROFILES[1]):
+        assert phases_of(normalised, 1 << 14) == 1

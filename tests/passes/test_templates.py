@@ -19,6 +19,8 @@ from jstitch.codegen.template import OpSchedule, Scope, Template, Tile, parse_te
 from jstitch.device_spec import find_spec
 from jstitch.errors import ParseError
 from jstitch.frontend.target import cuda_profile
+from jstitch.inspection.numerics import difference
+from jstitch.inspection.reference import reference
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import build
@@ -34,7 +36,6 @@ from jstitch.passes.lower_kernel import lower_kernel
 from jstitch.passes.pipeline import run
 from jstitch.passes.plan import FusionPattern
 from jstitch.passes.plan_frame import plan_frame
-from tests.fuzz.compare import difference, reference
 from tests.passes.random_graphs import Limits, arguments, make_graph
 
 SMALL = {"program_work": 16, "combine_whole": 8, "partial_rows": 2}

@@ -16,6 +16,8 @@ from jstitch.device_spec import find_spec
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.frontend.target import cuda_profile
+from jstitch.inspection.numerics import difference
+from jstitch.inspection.reference import reference
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import KERNEL
@@ -29,7 +31,6 @@ from jstitch.passes.copy_carried import copy_carried
 from jstitch.passes.lower_kernel import lower_kernel
 from jstitch.passes.pipeline import frames, run
 from jstitch.passes.plan_frame import plan_frame
-from tests.fuzz.compare import difference, reference
 from tests.passes.random_graphs import Limits, arguments, make_graph
 
 

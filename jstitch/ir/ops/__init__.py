@@ -6,7 +6,7 @@ To add an op, `define(OpDef(...))` in the file of its kind; everything else read
 from __future__ import annotations
 
 from jstitch.ir.ops import contract, control, convert, dynamic, elementwise, reduce, shape
-from jstitch.ir.ops.control import KERNEL
+from jstitch.ir.ops.control import KERNEL, NO_FUSE
 from jstitch.ir.ops.definition import OPS, Arrays, OpClass, OpDef, define
 from jstitch.ir.ops.effects import PURE, has_effects
 from jstitch.ir.ops.reduce import MONOIDS, monoid_of, with_monoid
@@ -14,6 +14,7 @@ from jstitch.ir.ops.reduce import MONOIDS, monoid_of, with_monoid
 __all__ = [
     "KERNEL",
     "MONOIDS",
+    "NO_FUSE",
     "OPS",
     "PURE",
     "Arrays",

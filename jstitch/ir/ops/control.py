@@ -1,4 +1,6 @@
-"""Control flow: `while`, `case` and `if`, whose regions are frames of their own, and the stitched kernel."""
+"""Control flow: `while`, `case` and `if`, whose regions are frames of their own; the stitched kernel; the
+boundary that the user put between kernels.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ from jstitch.ir.ops.definition import Arrays, OpClass, OpDef, define
 from jstitch.ir.ops.evaluate import captured, evaluate
 
 KERNEL = "jstitch.kernel"
+NO_FUSE = "jstitch.no_fuse"
+BARRIER = "stablehlo.optimization_barrier"  # what NO_FUSE is in a program that was not stitched yet
 
 
 def _while(op: Op, *arrays: np.ndarray) -> Arrays:
@@ -40,3 +44,4 @@ define(OpDef("stablehlo.while", OpClass.CONTROL, _while))
 define(OpDef("stablehlo.case", OpClass.CONTROL, _case))
 define(OpDef("stablehlo.if", OpClass.CONTROL, _if))
 define(OpDef(KERNEL, OpClass.OPAQUE, _kernel))
+define(OpDef(NO_FUSE, OpClass.OPAQUE, lambda op, x: (x,)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 
 from jstitch.ir.graph import Op
@@ -117,14 +118,14 @@ def smallest(dtype: DType) -> float | int | bool:
     """The identity of maximum."""
     if dtype.is_float:
         return -math.inf
-    return False if dtype is DType.BOOL else int(np.iinfo(dtype.numpy.name).min)
+    return False if dtype is DType.BOOL else int(ml_dtypes.iinfo(dtype.numpy).min)
 
 
 def largest(dtype: DType) -> float | int | bool:
     """The identity of minimum."""
     if dtype.is_float:
         return math.inf
-    return True if dtype is DType.BOOL else int(np.iinfo(dtype.numpy.name).max)
+    return True if dtype is DType.BOOL else int(ml_dtypes.iinfo(dtype.numpy).max)
 
 
 def all_ones(dtype: DType) -> float | int | bool:

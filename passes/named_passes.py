@@ -1,0 +1,257 @@
+"""Every step that can be named on a command line, as data: what it takes, what it gives, its options.
+
+    find_pass("unroll_loops").bind({"trips": "4"}).run(graph, context)
+
+graph -> graph       the pipeline's passes; what is done to a graph, or to each of its frames, before planning
+graph -> plan        the planners, frame by frame
+plan -> plan         what every planner's plan goes through
+A pass's keyword-only parameters are its options; `context` is what it must know of the program.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, get_type_hints
+
+from jstitch.errors import ParseError
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.options import CompileOptions
+from jstitch.passes.absorb_updates import absorb_updates
+from jstitch.passes.block_variances import block_variances
+from jstitch.passes.break_cycles import break_cycles
+from jstitch.passes.contract_patterns import map_frames
+from jstitch.passes.copy_carried import copy_carried
+from jstitch.passes.copy_returned import Returned, copy_returned
+from jstitch.passes.factor_sums import factor_sums
+from jstitch.passes.fuse_subgraph import FusionOptions
+from jstitch.passes.gate import MARGINS, gate
+from jstitch.passes.keep_counters import keep_counters
+from jstitch.passes.merge_patterns import merge_patterns
+from jstitch.passes.one_pass_sums import one_pass_sums
+from jstitch.passes.pack_patterns import pack_patterns
+from jstitch.passes.pipeline import PIPELINE
+from jstitch.passes.plan import FusionPlan
+from jstitch.passes.plan_layers import plan_layers
+from jstitch.passes.planners import AUTO, BEST, LAYERS, dynamic_programming, integer_program
+from jstitch.passes.recompute_outputs import recompute_outputs
+from jstitch.passes.restrict_schemes import restrict_schemes
+from jstitch.passes.split_reductions import split_reductions
+from jstitch.passes.trim_patterns import trim_patterns
+
+_CONTEXT = "context"
+
+
+class Form(enum.Enum):
+    """What a pass takes or gives."""
+
+    GRAPH = "graph"
+    PLAN = "plan"
+
+
+@dataclass(frozen=True)
+class Context:
+    """What some passes must know: the options, and where the graph stands in its program."""
+
+    options: CompileOptions
+    returned: Returned | None = None
+
+
+@dataclass(frozen=True)
+class NamedPass:
+    """A pass by name. run_on: from what it takes to what it gives; about: the function that explains it.
+
+    settings: of its options, those that are not at their defaults.
+    """
+
+    name: str
+    takes: Form
+    gives: Form
+    run_on: Callable[..., Any]
+    about: Callable[..., Any]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def run(self, subject: Any, context: Context) -> Any:
+        """A Graph or a FusionPlan from one. Raises what the pass raises."""
+        given = {_CONTEXT: context} if _CONTEXT in inspect.signature(self.run_on).parameters else {}
+        return self.run_on(subject, **given, **self.settings)
+
+    @property
+    def defaults(self) -> Mapping[str, Any]:
+        """Its options and their values where none is given; None: what the compile options say."""
+        parameters = inspect.signature(self.run_on).parameters.values()
+        own = (p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != _CONTEXT)
+        return {p.name: p.default for p in own}
+
+    def bind(self, texts: Mapping[str, Sequence[str]]) -> NamedPass:
+        """The pass with these options. Raises ParseError for an option or a value that it cannot have."""
+        types = get_type_hints(self.run_on)
+        for name in texts:
+            if name not in self.defaults:
+                known = ", ".join(self.defaults) or "none"
+                raise ParseError(f"an option of {self.name}: {known}", name)
+        settings = {name: _read(self.name, name, types[name], words) for name, words in texts.items()}
+        return NamedPass(self.name, self.takes, self.gives, self.run_on, self.about, settings)
+
+    @property
+    def what(self) -> str:
+        """One line: of the module that is named after it, else of its function."""
+        own = self.about.__module__.rpartition(".")[2] == self.about.__name__
+        text = inspect.getdoc(inspect.getmodule(self.about) if own else self.about)
+        return (text or "").partition("\n")[0]
+
+
+def _read(owner: str, name: str, wanted: Any, words: Sequence[str]) -> Any:
+    """One option's value. Lists are written a,b,c."""
+    if wanted == tuple[str, ...] | None:
+        return tuple(words)
+    single = next(t for t in (bool, int, float) if t is wanted or wanted == t | None)
+    try:
+        (word,) = words
+        return {"true": True, "false": False}[word] if single is bool else single(word)
+    except (KeyError, ValueError):
+        kind = {bool: "true or false", int: "a whole number", float: "a number"}[single]
+        raise ParseError(f"{owner}{{{name}=...}} to be {kind}", ",".join(words)) from None
+
+
+# -- the steps whose functions take more than one thing -----------------------------------------------------
+
+
+def _on_frames(change: Callable[[Graph], Graph]) -> Callable[[Graph], Graph]:
+    return lambda graph: map_frames(graph, change)
+
+
+def _on_ops(change: Callable[[Sequence[Op], Sequence[Value]], Sequence[Op]]) -> Callable[[Graph], Graph]:
+    """What lowering does to a pattern's ops, on all ops of a frame."""
+
+    def changed(frame: Graph) -> Graph:
+        return Graph(frame.inputs, tuple(change(frame.ops, frame.outputs)), frame.outputs)
+
+    return _on_frames(changed)
+
+
+def _copy_returned(graph: Graph, *, context: Context) -> Graph:
+    return copy_returned(graph, context.returned)
+
+
+def _layers(
+    frame: Graph,
+    *,
+    min_blocks: int = LAYERS.min_blocks,
+    serial_elements: int = LAYERS.serial_elements,
+    max_ops: int = LAYERS.max_ops,
+    footprint: int = LAYERS.footprint,
+    max_schedules: int = LAYERS.max_schedules,
+    fuse_batch_dot: bool = LAYERS.fuse_batch_dot,
+    whole_layer_roof: bool = LAYERS.whole_layer_roof,
+) -> FusionPlan:
+    return plan_layers(
+        frame,
+        FusionOptions(
+            min_blocks=min_blocks,
+            serial_elements=serial_elements,
+            max_ops=max_ops,
+            footprint=footprint,
+            max_schedules=max_schedules,
+            fuse_batch_dot=fuse_batch_dot,
+            whole_layer_roof=whole_layer_roof,
+        ),
+    )
+
+
+def _ilp(frame: Graph, *, context: Context) -> FusionPlan:
+    return integer_program(frame, context.options)
+
+
+def _dp(frame: Graph, *, context: Context) -> FusionPlan:
+    return dynamic_programming(frame, context.options)
+
+
+def _merge(plan: FusionPlan) -> FusionPlan:
+    return break_cycles(merge_patterns(plan), plan)
+
+
+def _restrict(plan: FusionPlan, *, context: Context, schemes: tuple[str, ...] | None = None) -> FusionPlan:
+    return restrict_schemes(plan, context.options.schemes if schemes is None else schemes)
+
+
+def _gate(
+    plan: FusionPlan, *, context: Context, margin: float | None = None, packed: bool = False
+) -> FusionPlan:
+    return gate(plan, MARGINS[context.options.tune] if margin is None else margin, packed)
+
+
+def _pack(plan: FusionPlan, *, context: Context, remote: bool | None = None) -> FusionPlan:
+    if "packing" not in context.options.schemes:
+        return plan
+    remote = "remote" not in context.options.without if remote is None else remote
+    return break_cycles(pack_patterns(plan, remote=remote), plan)
+
+
+_graph = partial(NamedPass, takes=Form.GRAPH, gives=Form.GRAPH)
+_planner = partial(NamedPass, takes=Form.GRAPH, gives=Form.PLAN)
+_plan = partial(NamedPass, takes=Form.PLAN, gives=Form.PLAN)
+
+PREPARATION = (
+    _graph("copy_returned", run_on=_copy_returned, about=copy_returned),
+    _graph("keep_counters", run_on=keep_counters, about=keep_counters),
+    _graph("copy_carried", run_on=_on_frames(copy_carried), about=copy_carried),
+)
+"""What is done to a graph between the pipeline and the planner."""
+
+_FINISH = (
+    _plan("restrict_schemes", run_on=_restrict, about=restrict_schemes),
+    _plan("trim_patterns", run_on=trim_patterns, about=trim_patterns),
+    _plan("gate", run_on=_gate, about=gate),
+    _plan("recompute_outputs", run_on=recompute_outputs, about=recompute_outputs),
+    _plan("pack_patterns", run_on=_pack, about=pack_patterns),
+)
+_LAYERS = (
+    _planner("plan_layers", run_on=_layers, about=plan_layers),
+    _plan("merge_patterns", run_on=_merge, about=merge_patterns),
+)
+_ILP = _planner("plan_ilp", run_on=_ilp, about=integer_program)
+_DP = _planner("plan_dp", run_on=_dp, about=dynamic_programming)
+
+PASSES: tuple[NamedPass, ...] = (
+    *(_graph(p.name, run_on=p.run, about=p.run) for p in PIPELINE),
+    *PREPARATION,
+    *_LAYERS,
+    _ILP,
+    _DP,
+    *_FINISH,
+    _plan("absorb_updates", run_on=absorb_updates, about=absorb_updates),
+    _graph("factor_sums", run_on=_on_ops(factor_sums), about=factor_sums),
+    _graph("one_pass_sums", run_on=_on_ops(one_pass_sums), about=one_pass_sums),
+    _graph("block_variances", run_on=_on_ops(block_variances), about=block_variances),
+    _graph(
+        "split_reductions",
+        run_on=_on_ops(lambda ops, outputs: split_reductions(ops)),
+        about=split_reductions,
+    ),
+)
+"""In the order in which they run; the last four are done to each pattern's ops when it becomes a kernel."""
+
+NAMES = tuple(p.name for p in PASSES)
+_BY_NAME = {p.name: p for p in PASSES}
+
+
+def find_pass(name: str) -> NamedPass:
+    """Raises ParseError when there is no such pass."""
+    if name not in _BY_NAME:
+        raise ParseError("the name of a pass", name, hint="`jstitch passes` lists them")
+    return _BY_NAME[name]
+
+
+def default_passes(planner: str | None) -> tuple[NamedPass, ...]:
+    """The pipeline; with a planner's name, then all that makes a plan, as `plan_frame` does it."""
+    pipeline = PASSES[: len(PIPELINE)]
+    if planner is None:
+        return pipeline
+    first = {"layers": _LAYERS, "ilp": (_ILP,), "dp": (_DP,)}[BEST if planner == AUTO else planner]
+    judge = find_pass("gate")
+    finish = (judge.bind({"packed": ["true"]}) if p is judge else p for p in _FINISH)
+    return (*pipeline, *PREPARATION, *first, *finish, judge)

@@ -1,0 +1,53 @@
+// RUN: jstitch opt %s --emit kernels --tune off | filecheck %s
+// A column sum: the innermost loop runs along the columns, which vectorises.
+
+func.func @main(%x: tensor<512x64xf32>) -> tensor<64xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %e = stablehlo.exponential %x : tensor<512x64xf32>
+  %y = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [0]
+    : (tensor<512x64xf32>, tensor<f32>) -> tensor<64xf32>
+  return %y : tensor<64xf32>
+}
+
+// CHECK{LITERAL}: kernel kernel_col_0
+// CHECK-NEXT{LITERAL}:   argument a0: tensor<512x64xf32>
+// CHECK-NEXT{LITERAL}:   result o0: tensor<64xf32>
+// CHECK-NEXT{LITERAL}:   scratch s0: tensor<2x64xf32>
+// CHECK-NEXT{LITERAL}:   reduce_0.partial[GRID_2-THREAD_4, THREAD];
+// CHECK-NEXT{LITERAL}:   reduce_0[THREAD, THREAD];
+// CHECK-NEXT{LITERAL}:   arena: 0 bytes per program, scratch: 512 bytes
+// CHECK-NEXT{LITERAL}:   phase 0
+// CHECK-NEXT{LITERAL}:     lane: 512 rows, 4 per step, 2 programs, work 32768
+// CHECK-NEXT{LITERAL}:       stage 0 (once): start the partial sums
+// CHECK-NEXT{LITERAL}:         for i in [0, 64):
+// CHECK-NEXT{LITERAL}:           s0[p * 64 + i] = float32(0.0)
+// CHECK-NEXT{LITERAL}:       stage 1: partial_reduce add
+// CHECK-NEXT{LITERAL}:         // exponential: -:6
+// CHECK-NEXT{LITERAL}:         // partial_reduce: -:7
+// CHECK-NEXT{LITERAL}:         for i1 in [0, 64):
+// CHECK-NEXT{LITERAL}:           v0 = a0[q * 256 + i1]
+// CHECK-NEXT{LITERAL}:           v1 = exp(v0)
+// CHECK-NEXT{LITERAL}:           v2 = s0[p * 64 + i1]
+// CHECK-NEXT{LITERAL}:           v3 = add_reassoc(v2, v1)
+// CHECK-NEXT{LITERAL}:           v5 = a0[q * 256 + i1 + 64]
+// CHECK-NEXT{LITERAL}:           v6 = exp(v5)
+// CHECK-NEXT{LITERAL}:           v7 = add_reassoc(v3, v6)
+// CHECK-NEXT{LITERAL}:           v8 = a0[q * 256 + i1 + 128]
+// CHECK-NEXT{LITERAL}:           v9 = exp(v8)
+// CHECK-NEXT{LITERAL}:           v10 = add_reassoc(v7, v9)
+// CHECK-NEXT{LITERAL}:           v11 = a0[q * 256 + i1 + 192]
+// CHECK-NEXT{LITERAL}:           v12 = exp(v11)
+// CHECK-NEXT{LITERAL}:           v13 = add_reassoc(v10, v12)
+// CHECK-NEXT{LITERAL}:           s0[p * 64 + i1] = v13
+// CHECK-NEXT{LITERAL}:   phase 1
+// CHECK-NEXT{LITERAL}:     lane: 1 rows, 1 per step, 1 programs, work 128
+// CHECK-NEXT{LITERAL}:       stage 0: reduce add
+// CHECK-NEXT{LITERAL}:         // reduce: -:7
+// CHECK-NEXT{LITERAL}:         for i in [0, 64):
+// CHECK-NEXT{LITERAL}:           o0[i] = float32(0.0)
+// CHECK-NEXT{LITERAL}:         for i0 in [0, 2):
+// CHECK-NEXT{LITERAL}:           for i1 in [0, 64):
+// CHECK-NEXT{LITERAL}:             v0 = s0[i0 * 64 + i1]
+// CHECK-NEXT{LITERAL}:             v1 = o0[i1]
+// CHECK-NEXT{LITERAL}:             v2 = add_reassoc(v1, v0)
+// CHECK-NEXT{LITERAL}:             o0[i1] = v2

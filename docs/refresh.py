@@ -92,7 +92,7 @@ def _dumped(name: str, language: str = "text") -> Callable[[], str]:
 
 def source_body() -> str:
     """The generated kernel without its imports."""
-    return fenced("py", dump()["masked_softmax_0.py"].partition("\n\n\n")[2])
+    return fenced("py", dump()["masked_softmax_row_0.py"].partition("\n\n\n")[2])
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -102,8 +102,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "dump input": _dumped("input.mlir", "mlir"),
     "dump graph": _dumped("clone_broadcasts.txt"),
     "dump plan": _dumped("plan.txt"),
-    "dump kernel": _dumped("masked_softmax_0.kernel.txt"),
-    "dump source": _dumped("masked_softmax_0.py", "py"),
+    "dump kernel": _dumped("masked_softmax_row_0.kernel.txt"),
+    "dump source": _dumped("masked_softmax_row_0.py", "py"),
     "kernel": source_body,
 }
 

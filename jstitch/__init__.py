@@ -5,10 +5,11 @@ def layer_norm(x, scale, bias): ...
 """
 
 from jstitch.analysis import Analysis, analyze
-from jstitch.api import export_checks, jit
-from jstitch.codegen.cpu.build import register as _register_cpu
+from jstitch.api import Jit, explain, export_checks, jit, plan
+from jstitch.codegen.cpu.build import register_or_warn as _register_cpu
 from jstitch.device_spec import DeviceSpec
-from jstitch.errors import JstitchError, JstitchWarning
+from jstitch.errors import CannotFuseError, JstitchError, JstitchWarning
+from jstitch.frontend.control import fuse_together, no_fuse
 from jstitch.frontend.stitch import stitch
 from jstitch.options import CompileOptions
 from jstitch.runtime.report import Record, last_report, record_count, stitch_count
@@ -20,16 +21,22 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Analysis",
+    "CannotFuseError",
     "CompileOptions",
     "DeviceSpec",
+    "Jit",
     "JstitchError",
     "JstitchWarning",
     "Record",
     "__version__",
     "analyze",
+    "explain",
     "export_checks",
+    "fuse_together",
     "jit",
     "last_report",
+    "no_fuse",
+    "plan",
     "record_count",
     "stitch",
     "stitch_count",

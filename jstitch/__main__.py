@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import click
 
+from jstitch.cli.bench import bench
+from jstitch.cli.cache import cache
 from jstitch.cli.calibrate import calibrate
+from jstitch.cli.collection import rare_collection
+from jstitch.cli.doctor import doctor
+from jstitch.cli.explain import explain
+from jstitch.cli.inspect_dump import inspect_dump
 from jstitch.cli.library import library
 from jstitch.cli.listing import ops, passes
 from jstitch.cli.opt import opt
+from jstitch.cli.plan import plan
+from jstitch.cli.report import report
+from jstitch.cli.run import run
 
 
 @click.group()
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Stitch memory-intensive JAX code into few large kernels."""
+    context.with_resource(rare_collection())
 
 
 try:
@@ -27,7 +38,22 @@ except ModuleNotFoundError as error:
         raise click.ClickException("the demo needs optax: pip install 'jstitch[demo]'")
 
 
-for command in (calibrate, demo, library, ops, opt, passes):
+for command in (
+    bench,
+    cache,
+    calibrate,
+    demo,
+    doctor,
+    explain,
+    inspect_dump,
+    library,
+    ops,
+    opt,
+    passes,
+    plan,
+    report,
+    run,
+):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
-from typing import Any, cast, overload
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
 import jax
 from jax.export import DisabledSafetyCheck
@@ -16,20 +16,36 @@ from jstitch.frontend.swap import SwappingJit
 from jstitch.options import CompileOptions
 from jstitch.runtime.cpu_handler import TARGET
 
+if TYPE_CHECKING:
+    from jstitch.inspection.explanation import Explanation
+    from jstitch.inspection.program_plan import ProgramPlan
+
 _STATIC = ("static_argnums", "static_argnames")
 
 
+class Jit(Wrapped, Protocol):
+    """JAX's jit object, and what it would do with arguments. options: that it was made with."""
+
+    options: CompileOptions
+
+    def plan(self, *args: Any, **kwargs: Any) -> ProgramPlan:
+        """`jstitch.plan(self)(*args, **kwargs)`."""
+        ...
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """`jstitch.explain(self)(*args, **kwargs)`."""
+        ...
+
+
 @overload
-def jit(
-    f: Callable[..., Any], *, options: CompileOptions | None = None, **jax_jit_kwargs: Any
-) -> Wrapped: ...
+def jit(f: Callable[..., Any], *, options: CompileOptions | None = None, **jax_jit_kwargs: Any) -> Jit: ...
 @overload
 def jit(
     f: None = None, *, options: CompileOptions | None = None, **jax_jit_kwargs: Any
-) -> Callable[[Callable[..., Any]], Wrapped]: ...
+) -> Callable[[Callable[..., Any]], Jit]: ...
 def jit(
     f: Callable[..., Any] | None = None, *, options: CompileOptions | None = None, **jax_jit_kwargs: Any
-) -> Wrapped | Callable[[Callable[..., Any]], Wrapped]:
+) -> Jit | Callable[[Callable[..., Any]], Jit]:
     """`jax.jit(f, **jax_jit_kwargs)` that runs memory-intensive code in stitched kernels.
 
         @jstitch.jit
@@ -37,8 +53,9 @@ def jit(
         step = jstitch.jit(step, donate_argnums=0)
 
     The result is JAX's own jit object: `.trace`, `.lower`, `.eval_shape`, `.clear_cache`, its call overhead,
-    its caches and its errors. With `CompileOptions(async_compile=True)` it is an object with the same methods
-    whose first calls run XLA's own version (`jstitch.frontend.swap`), and `.wait()`.
+    its caches and its errors; and `.plan`, `.explain` and `.options` (see `Jit`). With
+    `CompileOptions(async_compile=True)` it is an object with the same methods whose first calls run XLA's own
+    version (`jstitch.frontend.swap`), and `.wait()`.
     Raises what `jax.jit` raises, and OptionError for bad JSTITCH_* variables.
     """
     if f is None:
@@ -49,11 +66,61 @@ def jit(
     if chosen.async_compile:
         swapping: Any = SwappingJit(stitched, jax_jit_kwargs)
         swapping.__wrapped__ = f
-        return cast(Wrapped, swapping)
+        return _with_twins(swapping, f, jax_jit_kwargs, chosen)
     jitted: Any = jax.jit(stitched, **jax_jit_kwargs)
     jitted.__wrapped__ = f
     jitted.clear_cache = functools.partial(_clear, weakref.ref(jitted), stitched)
-    return cast(Wrapped, jitted)
+    return _with_twins(jitted, f, jax_jit_kwargs, chosen)
+
+
+def _with_twins(
+    jitted: Any, f: Callable[..., Any], settings: Mapping[str, Any], options: CompileOptions
+) -> Jit:
+    """With `options`, `plan` and `explain`, which do not keep the object alive."""
+    jitted.options = options
+    jitted.plan = lambda *args, **kwargs: plan(jax.jit(f, **settings), options)(*args, **kwargs)
+    jitted.explain = lambda *args, **kwargs: explain(jax.jit(f, **settings), options)(*args, **kwargs)
+    return cast(Jit, jitted)
+
+
+def plan(f: Callable[..., Any], options: CompileOptions | None = None) -> Callable[..., ProgramPlan]:
+    """What `jit(f)` would stitch, in numbers; nothing is compiled or run.
+
+        print(jstitch.plan(step, CompileOptions(target="h200"))(params, batch))
+
+    f: a plain function, or a `jax.jit` or `jstitch.jit` object. options: None = those of the `jstitch.jit`
+    object, else `CompileOptions()`. Arguments are arrays, or `jax.ShapeDtypeStruct`s in their place.
+    Raises what tracing raises, and OptionError for a target that is not to be had.
+    """
+
+    def planned(*args: Any, **kwargs: Any) -> ProgramPlan:
+        from jstitch.inspection.twin import plan_function
+
+        return plan_function(f, args, kwargs, _options(f, options))
+
+    return planned
+
+
+def explain(f: Callable[..., Any], options: CompileOptions | None = None) -> Callable[..., Explanation]:
+    """Why `jit(f)` would be stitched as it is: the reason, and a remedy, for every edge between two kernels.
+
+        print(jstitch.explain(step)(params, batch))
+        jstitch.explain(step)(params, batch).edge("exponential", "reduce")
+
+    Arguments and errors as for `plan`.
+    """
+
+    def explained(*args: Any, **kwargs: Any) -> Explanation:
+        from jstitch.inspection.twin import explain_function
+
+        return explain_function(f, args, kwargs, _options(f, options))
+
+    return explained
+
+
+def _options(f: Callable[..., Any], options: CompileOptions | None) -> CompileOptions:
+    own = getattr(f, "options", None)
+    return options or (own if isinstance(own, CompileOptions) else CompileOptions())
 
 
 def _clear(jitted_ref: weakref.ref[Any], stitched: Any) -> None:

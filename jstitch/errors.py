@@ -42,5 +42,9 @@ class UnsupportedError(JstitchError, NotImplementedError):
     """Valid input that a pass or an emitter cannot handle; the caller leaves it to XLA."""
 
 
+class CannotFuseError(JstitchError):
+    """`fuse_together(..., strict=True)` asks for a kernel that cannot be."""
+
+
 class JstitchWarning(UserWarning):
     """Something fell back to a slower but correct way; the message says what and why."""

@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 os.environ.setdefault("JAX_PLATFORMS", "" if "gpu" in sys.argv or "-mgpu" in sys.argv else "cpu")
 os.environ["XLA_FLAGS"] = (
     f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4".strip()
@@ -18,3 +20,7 @@ os.environ.setdefault("JSTITCH_CALIBRATED", "0")
 # Kernels built by an earlier run are taken from here; the user's own cache is left alone.
 _CACHE = Path(__file__).parent.parent / ".pytest_cache" / "jstitch-kernels"
 os.environ.setdefault("JSTITCH_CACHE_DIR", str(_CACHE))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--regenerate-golden", action="store_true", help="Write tests/golden anew.")

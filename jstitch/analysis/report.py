@@ -148,6 +148,6 @@ def _row(kernel: Launch) -> tuple[str, ...]:
 
 
 def _table(title: str, heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Printed:
-    from jstitch.analysis import table
+    from jstitch.inspection import table
 
     return table.build(title, heads, rows)

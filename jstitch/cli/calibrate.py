@@ -29,13 +29,13 @@ def calibrate(show: bool, clear: bool, seconds: float) -> None:
         console.print("forgotten" if store.clear(where) else "nothing was measured")
         return
     if not show:
-        _measure(console, where, seconds)
+        _measure(where, seconds)
     _print(console, where)
 
 
-def _measure(console: Console, where: store.Place, seconds: float) -> None:
+def _measure(where: store.Place, seconds: float) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=measure.STEPS)
         done = -1
 

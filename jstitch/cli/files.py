@@ -13,16 +13,19 @@ from typing import Any
 
 import click
 
+from jstitch.cli.completion import complete_targets
 from jstitch.errors import JstitchError
 from jstitch.frontend.importer import import_module
-from jstitch.frontend.mlir import parse_module
+from jstitch.frontend.mlir import ir
+from jstitch.frontend.safe_parse import LARGEST, safe_parse
 from jstitch.frontend.target import Target, find_target
 from jstitch.ir.graph import Graph
 from jstitch.options import PLANNERS, TUNES, CompileOptions
 
-LARGEST = 1 << 31  # bytes of a module
 FILE = click.argument("file", type=click.Path(allow_dash=True, path_type=Path))
-OUTPUT = click.option("-o", "--output", type=click.File("w", lazy=True), default="-", help="Default: stdout.")
+OUTPUT = click.option(
+    "-o", "--output", type=click.File("w", lazy=True, atomic=True), default="-", help="Default: stdout."
+)
 
 
 class InputError(click.ClickException):
@@ -41,23 +44,36 @@ def bad_input(where: str) -> Iterator[None]:
         yield
     except (JstitchError, ValueError, OSError) as error:
         raise InputError(f"{where}: {error}") from None
+    except RecursionError:
+        raise InputError(f"{where}: expected a module that Python can walk, found nesting too deep") from None
+    except MemoryError:
+        raise InputError(f"{where}: expected a module that fits into memory, found a larger one") from None
+
+
+def read_module(file: Path) -> ir.Module:
+    """A module in text, MLIR bytecode or a portable artifact, from anybody; '-' is standard input.
+
+    Raises InputError for everything else. The file is parsed in a process of its own, under limits.
+    """
+    with bad_input(str(file)):
+        return safe_parse(_read(file))
 
 
 def read_graph(file: Path) -> Graph:
-    """The graph of a module in text, MLIR bytecode or a portable artifact; '-' is standard input."""
+    """The graph of a module's entry function. Raises InputError, as `read_module` does."""
+    module = read_module(file)
     with bad_input(str(file)):
-        data = sys.stdin.buffer.read(LARGEST + 1) if str(file) == "-" else _read(file)
-        if not data.strip():
-            raise InputError(f"{file}: expected a StableHLO module, found nothing")
-        return import_module(parse_module(data))
+        return import_module(module)
 
 
 def _read(file: Path) -> bytes:
+    """At most one byte more than a module may have."""
+    if str(file) == "-":
+        return sys.stdin.buffer.read(LARGEST + 1)
+    if file.stat().st_size > LARGEST:
+        raise ValueError(f"expected a module of at most {LARGEST:,} bytes, found {file.stat().st_size:,}")
     with file.open("rb") as opened:
-        data = opened.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise ValueError(f"expected at most {LARGEST} bytes, found more")
-    return data
+        return opened.read(LARGEST + 1)
 
 
 def planning_options(command: Any) -> Any:
@@ -66,7 +82,9 @@ def planning_options(command: Any) -> Any:
         "--tune", type=click.Choice([t for t in TUNES if t != "measure"]), default="model"
     )(command)
     command = click.option("--planner", type=click.Choice(PLANNERS), default="auto")(command)
-    return click.option("--target", default="cpu", help="cpu, h200, sm_90, ...; default: cpu.")(command)
+    return click.option(
+        "--target", default="cpu", shell_complete=complete_targets, help="cpu, h200, sm_90, ... Default: cpu."
+    )(command)
 
 
 def make_options(target: str, planner: str, tune: str) -> CompileOptions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 
 import click
@@ -11,7 +10,7 @@ from rich.table import Table
 
 from jstitch.ir.ops import OPS
 from jstitch.ir.ops.support import where_it_runs
-from jstitch.passes.pipeline import PIPELINE
+from jstitch.passes.named_passes import PASSES, NamedPass
 
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
 WIDTH = 120
@@ -20,16 +19,25 @@ WIDTH = 120
 @click.command("passes")
 @JSON
 def passes(as_json: bool) -> None:
-    """The graph passes, in the order in which they run."""
-    rows = [{"name": p.name, "what": _first_line(inspect.getmodule(p.run))} for p in PIPELINE]
-    _show(rows, as_json)
+    """What `opt --passes` takes: graph passes in the order in which they run, planners, passes on plans."""
+    _show([_row(p) for p in PASSES], as_json)
+
+
+def _row(p: NamedPass) -> dict[str, object]:
+    return {
+        "name": p.name,
+        "takes": p.takes.value,
+        "gives": p.gives.value,
+        "options": {name: "as compiled" if v is None else v for name, v in p.defaults.items()},
+        "what": p.what,
+    }
 
 
 @click.command("ops")
 @JSON
 def ops(as_json: bool) -> None:
     """The ops that the table knows; all others are left to XLA."""
-    rows = [
+    rows: list[dict[str, object]] = [
         {"name": d.name, "class": d.op_class.value, "where": where_it_runs(d)}
         for d in OPS.values()
         if d.name.startswith(("stablehlo.", "chlo."))
@@ -37,11 +45,7 @@ def ops(as_json: bool) -> None:
     _show(rows, as_json)
 
 
-def _first_line(module: object) -> str:
-    return (inspect.getdoc(module) or "").partition("\n")[0]
-
-
-def _show(rows: list[dict[str, str]], as_json: bool) -> None:
+def _show(rows: list[dict[str, object]], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return
@@ -49,5 +53,9 @@ def _show(rows: list[dict[str, str]], as_json: bool) -> None:
     console.width = max(console.width, WIDTH) if not console.is_terminal else console.width
     table = Table(*rows[0])
     for row in rows:
-        table.add_row(*row.values())
+        table.add_row(*map(_cell, row.values()))
     console.print(table)
+
+
+def _cell(value: object) -> str:
+    return "\n".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -10,175 +12,201 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from jstitch.cli.files import FILE, OUTPUT, InputError, make_options, planning_options, read_graph, target_of
+from jstitch.cli.completion import complete_passes
+from jstitch.cli.files import (
+    FILE,
+    OUTPUT,
+    bad_input,
+    make_options,
+    planning_options,
+    read_module,
+    target_of,
+)
+from jstitch.cli.pipeline_text import parse_pipeline
+from jstitch.cli.progress import progress
+from jstitch.cli.run_passes import State, Timed, Watch
 from jstitch.codegen.print_kernel import print_kernel
-from jstitch.errors import VerifyError
+from jstitch.errors import ParseError
 from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.dump import Dump
 from jstitch.frontend.exporter import export_module
 from jstitch.frontend.graph_picture import draw_graph
-from jstitch.frontend.rewrite import stitch_graph
+from jstitch.frontend.importer import entry_function, import_module
+from jstitch.frontend.lowering import donation_map
+from jstitch.frontend.mlir import ir
+from jstitch.frontend.rewrite import given_memory, stitch_graph
+from jstitch.frontend.target import Target
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.ops import KERNEL
 from jstitch.ir.printer import print_graph
-from jstitch.ir.verify import check
-from jstitch.options import CompileOptions
-from jstitch.passes.pipeline import PIPELINE, Pass, Step, StopPipeline, frames, run
-from jstitch.passes.plan_frame import plan_frame
-from jstitch.passes.print_plan import print_plan
+from jstitch.passes.copy_returned import Returned
+from jstitch.passes.named_passes import NAMES, Context, NamedPass, default_passes
 from jstitch.passes.profile import using
 
-NAMES = tuple(p.name for p in PIPELINE)
+NAME = click.Choice(NAMES)
 
 
-def _passes(_: click.Context, __: click.Parameter, text: str | None) -> tuple[Pass, ...]:
+@dataclass(frozen=True)
+class Subject:
+    """What is printed: the state that the passes left, and where it stands."""
+
+    state: State
+    context: Context
+    target: Target
+    returned: Returned
+
+
+def _pipeline(_: click.Context, __: click.Parameter, text: str | None) -> tuple[NamedPass, ...] | None:
     if text is None:
-        return PIPELINE
-    known = {p.name: p for p in PIPELINE}
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise click.BadParameter(f"no pass is called {', '.join(unknown)}; `jstitch passes` lists them")
-    return tuple(known[name] for name in names)
+        return None
+    try:
+        return parse_pipeline(text)
+    except ParseError as error:
+        raise click.BadParameter(" ".join(str(error).split())) from None
 
 
 @click.command("opt")
 @FILE
 @OUTPUT
-@click.option("--passes", callback=_passes, help="Names, separated by commas, in order. Default: all.")
-@click.option("--print-before", multiple=True, type=click.Choice(NAMES), help="To stderr, before this pass.")
-@click.option("--print-after", multiple=True, type=click.Choice(NAMES), help="To stderr, after this pass.")
+@click.option(
+    "--passes",
+    callback=_pipeline,
+    shell_complete=complete_passes,
+    help="a,b{option=1 other=2},c. Default: all that --emit needs.",
+)
+@click.option("--print-before", multiple=True, type=NAME, metavar="PASS", help="To stderr, before it runs.")
+@click.option("--print-after", multiple=True, type=NAME, metavar="PASS", help="To stderr, after it ran.")
 @click.option("--print-after-all", is_flag=True, help="To stderr, after every pass.")
-@click.option("--verify-each", is_flag=True, help="Check the graph after every pass.")
-@click.option("--stop-after", type=click.Choice(NAMES), help="Run no pass after this one.")
+@click.option("--verify-each", is_flag=True, help="Check the graph, or the plans, after every pass.")
+@click.option("--stop-after", type=NAME, metavar="PASS", help="Run no pass after this one.")
 @click.option("--time-passes", is_flag=True, help="Print each pass's time to stderr.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object: the passes with times, and the text.")
 @click.option(
     "--emit",
     type=click.Choice(["graph", "plan", "kernels", "source", "mlir", "stitched", "dot"]),
-    default="graph",
-    help="What to print; default: graph. mlir: the passes' result; stitched: with kernels as custom calls.",
+    help="What to print; default: plan after a planner, else graph. mlir: the graph as StableHLO; stitched:"
+    " with kernels as custom calls.",
 )
+@click.option("--templates", type=click.IntRange(1), default=1, help="Schedules tried per kernel.")
 @planning_options
 def opt(
     file: Path,
     output: TextIO,
-    passes: tuple[Pass, ...],
+    passes: tuple[NamedPass, ...] | None,
     print_before: tuple[str, ...],
     print_after: tuple[str, ...],
     print_after_all: bool,
     verify_each: bool,
     stop_after: str | None,
     time_passes: bool,
-    emit: str,
+    as_json: bool,
+    emit: str | None,
+    templates: int,
     target: str,
     planner: str,
     tune: str,
 ) -> None:
-    """Run passes on a StableHLO module (text or bytecode; '-' reads stdin) and print the result."""
-    options = make_options(target, planner, tune)
-    printed = NAMES if print_after_all else print_after
-    watch = _Watch(read_graph(file), print_before, printed, verify_each, stop_after, time_passes)
-    with using(target_of(options).profile):
-        graph = run(watch.graph, _announced(passes, watch), watch.after)
-        watch.finish()
-        click.echo(EMIT[emit](graph, options), file=output)
+    """Run passes on a StableHLO module (text or bytecode; '-' reads stdin) and print the result.
+
+    `jstitch passes` lists them. Graph passes come first, then a planner, then passes on its plan.
+    """
+    options = make_options(target, planner, tune).replace(templates=templates)
+    if passes is None:
+        passes = default_passes(options.planner if emit in _NEED_A_PLAN else None)
+    passes = _until(passes, stop_after)
+    watch = Watch(print_before, NAMES if print_after_all else print_after, verify_each)
+    target_ = target_of(options)
+    with progress(len(passes) + 2) as step, using(target_.profile):
+        step(f"read {file}")
+        module = read_module(file)
+        with bad_input(str(file)):
+            returned = _returned(module)
+            context = Context(options, returned)
+            state = State(import_module(module))
+            for p in passes:
+                step(p.name)
+                state = watch.run(p, state, context)
+            step(f"print {emit or ''}")
+            text = _text(Subject(state, context, target_, returned), emit)
+    if time_passes and not as_json:
+        Console(stderr=True).print(_time_table(watch.times))
+    click.echo(_json(watch.times, emit, text) if as_json else text, file=output)
 
 
-class _Watch:
-    """What happens between passes."""
-
-    def __init__(
-        self,
-        graph: Graph,
-        before: tuple[str, ...],
-        after: tuple[str, ...],
-        verify: bool,
-        stop: str | None,
-        time: bool,
-    ) -> None:
-        self.graph, self.stop, self.verify, self.time = graph, stop, verify, time
-        self.printed_before, self.printed_after = before, after
-        self.times: list[tuple[str, float, int]] = []
-
-    def before(self, name: str, graph: Graph) -> None:
-        if name in self.printed_before:
-            click.echo(f"// -- before {name}\n{print_graph(graph)}", err=True)
-
-    def after(self, step: Step) -> None:
-        if self.verify:
-            try:
-                check(step.graph, step.name)
-            except VerifyError as error:
-                raise InputError(str(error)) from None
-        if step.name in self.printed_after:
-            click.echo(f"// -- after {step.name}\n{print_graph(step.graph)}", err=True)
-        self.times.append((step.name, step.seconds, sum(1 for _ in step.graph.walk())))
-        if step.name == self.stop:
-            raise StopPipeline
-
-    def finish(self) -> None:
-        if self.time:
-            Console(stderr=True).print(_time_table(self.times))
+def _returned(module: ir.Module) -> Returned:
+    """Whose memory the arguments and results of a whole program are."""
+    arguments = list(entry_function(module).regions[0].blocks[0].arguments)
+    return Returned(range(len(arguments)), donation_map(arguments))
 
 
-def _announced(passes: tuple[Pass, ...], watch: _Watch) -> tuple[Pass, ...]:
-    """The passes, each of which shows the graph that it is given first."""
-
-    def announced(p: Pass) -> Pass:
-        def show_and_run(graph: Graph) -> Graph:
-            watch.before(p.name, graph)
-            return p.run(graph)
-
-        return Pass(p.name, show_and_run)
-
-    return tuple(map(announced, passes))
-
-
-def _time_table(times: list[tuple[str, float, int]]) -> Table:
-    table = Table(title="passes")
-    for name in ("pass", "ms", "ops after"):
-        table.add_column(name, justify="left" if name == "pass" else "right")
-    for name, seconds, ops in times:
-        table.add_row(name, f"{seconds * 1e3:.2f}", str(ops))
-    table.add_row("all", f"{sum(s for _, s, _ in times) * 1e3:.2f}", "")
-    return table
+def _until(passes: tuple[NamedPass, ...], last: str | None) -> tuple[NamedPass, ...]:
+    places = [n for n, p in enumerate(passes, 1) if p.name == last]
+    return passes[: places[0]] if places else passes
 
 
 # -- what is printed --------------------------------------------------------------------------------------
 
 
-def _plan(graph: Graph, options: CompileOptions) -> str:
-    plans = (print_plan(plan_frame(frame, options)) for frame in frames(graph))
-    return "\n".join(f"frame {n}\n{text}" for n, text in enumerate(plans))
+def _text(subject: Subject, emit: str | None) -> str:
+    emit = emit or ("plan" if subject.state.planning else "graph")
+    if emit in _NEED_A_PLAN:
+        subject = _planned(subject)
+    return EMIT[emit](subject)
 
 
-def _stitched(graph: Graph, options: CompileOptions) -> Graph:
-    backend = target_of(options).backend
-    return stitch_graph(graph, options, "kernel", Dump(None, (), True), backend, {})
+def _planned(subject: Subject) -> Subject:
+    """With plans, of the planner that the options name where no pass has made any."""
+    state = subject.state
+    if state.planning:
+        return subject
+    for p in default_passes(subject.context.options.planner)[len(default_passes(None)) :]:
+        state = state.after(p, subject.context)
+    return replace(subject, state=state)
 
 
-def _kernel_ops(graph: Graph, options: CompileOptions) -> Iterator[Op]:
-    return (op for op in _stitched(graph, options).walk() if op.name == KERNEL)
+def _stitched(subject: Subject) -> Graph:
+    state, context = subject.state, subject.context
+    return stitch_graph(
+        *(state.graph, context.options, "kernel", Dump(None, (), True), subject.target.backend),
+        given_memory(state.graph, subject.returned.homes),
+        planner=lambda frame, _: state.plan(frame, context),
+    )
 
 
-def _kernels(graph: Graph, options: CompileOptions) -> str:
-    return "\n".join(print_kernel(op.attrs["kernel"]) for op in _kernel_ops(graph, options))
+def _kernel_ops(subject: Subject) -> Iterator[Op]:
+    return (op for op in _stitched(subject).walk() if op.name == KERNEL)
 
 
-def _source(graph: Graph, options: CompileOptions) -> str:
-    return "\n".join(op.attrs["text"] for op in _kernel_ops(graph, options))
+def _kernels(subject: Subject) -> str:
+    return "\n".join(print_kernel(op.attrs["kernel"]) for op in _kernel_ops(subject))
 
 
-def _custom_calls(graph: Graph, options: CompileOptions) -> str:
-    return str(export_module(_stitched(graph, options), emit_kernel=emit_kernel))
+def _source(subject: Subject) -> str:
+    return "\n".join(op.attrs["text"] for op in _kernel_ops(subject))
 
 
-EMIT: dict[str, Callable[[Graph, CompileOptions], Any]] = {
-    "graph": lambda graph, options: print_graph(graph),
-    "plan": _plan,
+EMIT: dict[str, Callable[[Subject], str]] = {
+    "graph": lambda subject: print_graph(subject.state.graph),
+    "plan": lambda subject: str(subject.state),
     "kernels": _kernels,
     "source": _source,
-    "mlir": lambda graph, options: export_module(graph),
-    "stitched": _custom_calls,
-    "dot": lambda graph, options: draw_graph(graph, [plan_frame(f, options) for f in frames(graph)]),
+    "mlir": lambda subject: str(export_module(subject.state.graph)),
+    "stitched": lambda subject: str(export_module(_stitched(subject), emit_kernel=emit_kernel)),
+    "dot": lambda subject: draw_graph(subject.state.graph, subject.state.plans),
 }
+_NEED_A_PLAN = ("plan", "kernels", "source", "stitched", "dot")
+
+
+def _time_table(times: Sequence[Timed]) -> Table:
+    table = Table("pass", title="passes")
+    for name in ("ms", "left"):
+        table.add_column(name, justify="right")
+    for t in times:
+        table.add_row(t.name, f"{t.seconds * 1e3:.2f}", f"{t.left} {t.kind}")
+    table.add_row("all", f"{sum(t.seconds for t in times) * 1e3:.2f}", "")
+    return table
+
+
+def _json(times: Sequence[Timed], emit: str | None, text: str) -> str:
+    passes: list[dict[str, Any]] = [{"name": t.name, "ms": t.seconds * 1e3, t.kind: t.left} for t in times]
+    return json.dumps({"passes": passes, "emit": emit, "text": text}, indent=1)

@@ -42,15 +42,19 @@ def target_of(options: CompileOptions) -> Target:
     return found
 
 
-def observe_module(module: ir.Module, options: CompileOptions, name: str = "main") -> Observed:
+def observe_module(
+    module: ir.Module, options: CompileOptions, name: str = "main", *, kernels: bool = True
+) -> Observed:
     """Its entry function, as if it were one stitched call that is the whole program.
+
+    kernels: make kernels, too, not only plans.
 
     Raises ValueError without an entry function, OptionError for a target that is not to be had, and
     whatever the pipeline raises.
     """
     graph, target = import_module(module), target_of(options)
     arguments = list(entry_function(module).regions[0].blocks[0].arguments)
-    with observing() as calls, using(target.profile):
+    with observing(kernels=_wanted(kernels, options)) as calls, using(target.profile):
         rewrite_graph(
             *(graph, options, name, open_dump(options, name), target.backend),
             donated=donation_map(arguments),
@@ -60,11 +64,17 @@ def observe_module(module: ir.Module, options: CompileOptions, name: str = "main
 
 
 def observe_function(
-    f: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], options: CompileOptions
+    f: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    options: CompileOptions,
+    *,
+    kernels: bool = True,
 ) -> tuple[Observed, ...]:
     """Every stitched call in `jstitch.jit(f, options=options)(*args, **kwargs)`, in the order of lowering.
 
-    args: arrays, or `jax.ShapeDtypeStruct`s in their place. f: as for `jstitch.analyze`.
+    args: arrays, or `jax.ShapeDtypeStruct`s in their place. f: as for `jstitch.analyze`. kernels: make
+    kernels, too, not only plans.
     """
 
     def jit(g: Callable[..., Any], **settings: Any) -> Any:
@@ -72,6 +82,11 @@ def observe_function(
         return jax.jit(stitch_static(g, options, static, whole=True), **settings)
 
     target_of(options)
-    with observing() as calls:
+    with observing(kernels=_wanted(kernels, options)) as calls:
         Jitted.of(f).lower(jit, args, kwargs, platform_of(options))
     return tuple(calls)
+
+
+def _wanted(kernels: bool, options: CompileOptions) -> bool:
+    """Plans that are measured are made of kernels."""
+    return kernels or options.tune == "measure"

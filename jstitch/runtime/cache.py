@@ -1,6 +1,6 @@
 """The persistent cache of compiled kernels: one small file per entry, safe for many processes.
 
-    entry ::= magic, payload length, SHA-256 of (key, payload), payload
+    entry ::= magic, payload length, label length, SHA-256 of (key, label, payload), label, payload
 
 A file is written under a temporary name and renamed, so a reader sees a whole entry or none. An entry that
 is truncated, corrupt or of another format is deleted and built again. A cache that cannot be read or written
@@ -11,6 +11,7 @@ passes the bound, the entries used longest ago go first.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import struct
 import threading
@@ -25,18 +26,31 @@ import platformdirs
 from jstitch.errors import JstitchWarning
 from jstitch.options import CompileOptions
 
-MAGIC = b"jstitch\x01"
+MAGIC = b"jstitch\x02"
 SUFFIX = ".kernel"
-_HEADER = struct.Struct("<8sQ32s")
-_STALE_SECONDS = 3600.0  # temporary files older than this belong to a writer that was killed
+_OLD = (b"jstitch\x01",)
+_HEADER = struct.Struct("<8sQI32s")
+STALE_SECONDS = 3600.0  # temporary files older than this belong to a writer that was killed
 _TOUCH_SECONDS = 3600.0  # an entry's time of last use is kept to this accuracy
 DEFAULT_LIMIT = 1 << 30
+_LONGEST_LABEL = 1 << 12
 
 
 def default_directory() -> Path:
     """`kernels` in the option `cache_dir` (JSTITCH_CACHE_DIR), or in the user's cache folder."""
     chosen = CompileOptions().cache_dir or platformdirs.user_cache_dir("jstitch", appauthor=False)
     return Path(chosen) / "kernels"
+
+
+@dataclass(frozen=True)
+class Label:
+    """What an entry is: for which target, and which versions and sources it depends on."""
+
+    target: str = ""
+    made_with: str = ""
+
+
+NO_LABEL = Label()
 
 
 @dataclass
@@ -60,17 +74,18 @@ class KernelCache:
             return None
         payload = _decode(key, data)
         if payload is None:
-            self._warn(f"found a damaged entry, building it again: {path}")
+            if not data.startswith(_OLD):
+                self._warn(f"found a damaged entry, building it again: {path}")
             _remove(path)
             return None
         self._touch(path)
         return payload
 
-    def put(self, key: str, payload: bytes) -> None:
+    def put(self, key: str, payload: bytes, label: Label = NO_LABEL) -> None:
         """Store `payload`; a failure is one warning."""
         path = self._path(key)
         temporary = path.with_name(f"{key}.{os.getpid()}.{threading.get_ident()}.tmp")
-        data = _HEADER.pack(MAGIC, len(payload), _checksum(key, payload)) + payload
+        data = _encode(key, payload, label)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             temporary.write_bytes(data)
@@ -85,8 +100,8 @@ class KernelCache:
         """Delete leftovers of killed writers, then the oldest entries beyond the limit; the bytes left."""
         entries = []
         now = time.time()
-        for path, stat in _listing(self.directory):
-            if path.suffix == ".tmp" and now - stat.st_mtime > _STALE_SECONDS:
+        for path, stat in listing(self.directory):
+            if path.suffix == ".tmp" and now - stat.st_mtime > STALE_SECONDS:
                 _remove(path)
             elif path.suffix == SUFFIX:
                 entries.append((stat.st_mtime, stat.st_size, path))
@@ -123,21 +138,41 @@ class KernelCache:
             warnings.warn(f"jstitch kernel cache: {message}. {advice}", JstitchWarning, stacklevel=3)
 
 
-def _checksum(key: str, payload: bytes) -> bytes:
-    return hashlib.sha256(key.encode() + payload).digest()
+def _encode(key: str, payload: bytes, label: Label) -> bytes:
+    note = json.dumps([label.target, label.made_with]).encode()
+    header = _HEADER.pack(MAGIC, len(payload), len(note), _checksum(key, note + payload))
+    return header + note + payload
+
+
+def _checksum(key: str, rest: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + rest).digest()
 
 
 def _decode(key: str, data: bytes) -> bytes | None:
     """The payload of a whole and genuine entry for `key`, else None."""
     if len(data) < _HEADER.size:
         return None
-    magic, size, checksum = _HEADER.unpack_from(data)
-    payload = data[_HEADER.size :]
-    good = magic == MAGIC and size == len(payload) and checksum == _checksum(key, payload)
-    return payload if good else None
+    magic, size, noted, checksum = _HEADER.unpack_from(data)
+    rest = data[_HEADER.size :]
+    good = magic == MAGIC and size + noted == len(rest) and checksum == _checksum(key, rest)
+    return rest[noted:] if good else None
 
 
-def _listing(directory: Path) -> list[tuple[Path, os.stat_result]]:
+def read_label(path: Path) -> Label | None:
+    """Of the entry in a file; None for another format, or when it is gone. Does not check the payload."""
+    try:
+        with path.open("rb") as file:
+            magic, _, noted, _ = _HEADER.unpack(file.read(_HEADER.size))
+            if magic != MAGIC or noted > _LONGEST_LABEL:
+                return None
+            target, made_with = json.loads(file.read(noted))
+    except (OSError, ValueError, TypeError, struct.error):
+        return None
+    return Label(str(target), str(made_with))
+
+
+def listing(directory: Path) -> list[tuple[Path, os.stat_result]]:
+    """Files of a cache's folder that are there now."""
     found = []
     try:
         with os.scandir(directory) as items:

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 
 from jstitch.runtime import ffi_layout as at
-from jstitch.runtime.cache import KernelCache
+from jstitch.runtime.cache import KernelCache, Label
 from jstitch.runtime.native_object import host_processor, load_object
 from jstitch.runtime.process_block import LoadedKernel, process_block
 from jstitch.runtime.versions import toolchain
@@ -79,8 +79,13 @@ def _handler_object(store: KernelCache) -> bytes:
     found = store.get(key)
     if found is None:
         found = _compile_handler()
-        store.put(key, found)
+        store.put(key, found, Label("calls from XLA", handler_versions()))
     return found
+
+
+def handler_versions() -> str:
+    """What the handler's machine code depends on, in words."""
+    return f"{toolchain()} handler={handler_key()[:12]}"
 
 
 def _compile_handler() -> bytes:

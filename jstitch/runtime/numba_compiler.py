@@ -185,32 +185,35 @@ def _internalise(module: Any, exported: Collection[str]) -> None:
             variable.linkage = "internal"
 
 
-def compile_functions(items: Sequence[NativeFunction], exported: Collection[str]) -> bytes:
+def compile_functions(
+    items: Sequence[NativeFunction], exported: Collection[str], as_text: bool = False
+) -> bytes:
     """Compile for this processor; only the symbols in `exported` are visible in the object.
 
+    as_text: LLVM's assembly instead of the object.
     Raises numba.core.errors.NumbaError for code that Numba rejects.
     """
     with global_compiler_lock, _new_library() as library:
         _lower(library, items, exported)
-        return _emit(library.module)
+        return _emit(library.module, as_text)
 
 
-def compile_ir(module: Any) -> bytes:
+def compile_ir(module: Any, as_text: bool = False) -> bytes:
     """The object of an llvmlite.ir module; its functions that are not internal are exported.
 
-    Raises RuntimeError for IR that LLVM rejects.
+    as_text: as for `compile_functions`. Raises RuntimeError for IR that LLVM rejects.
     """
     with global_compiler_lock, _new_library() as library:
         library.add_ir_module(module)
-        return _emit(library.module)
+        return _emit(library.module, as_text)
 
 
-def _emit(module: Any) -> bytes:
-    """Optimise once and write machine code for this processor."""
+def _emit(module: Any, as_text: bool) -> bytes:
+    """Optimise once and write machine code for this processor, or its assembly."""
     machine = cpu_target.target_context.codegen()._tm
     builder = create_pass_builder(machine, opt=3, loop_vectorize=True, slp_vectorize=False)
     manager = builder.getModulePassManager()
     manager.run(module, builder)
     _free(manager, "LLVMPY_DisposeNewModulePassManger")
     builder.close()  # it refers to the module
-    return bytes(machine.emit_object(module))
+    return machine.emit_assembly(module).encode() if as_text else bytes(machine.emit_object(module))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import jax
@@ -12,9 +13,18 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jstitch.__main__ import main
+from jstitch.cli.files import target_of
+from jstitch.cli.progress import progress
+from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import module_bytes, parse_module
 from jstitch.ir.ops import OPS
-from jstitch.passes.pipeline import PIPELINE
+from jstitch.options import CompileOptions
+from jstitch.passes.copy_carried import copy_carried
+from jstitch.passes.pipeline import PIPELINE, Pass, frames
+from jstitch.passes.pipeline import run as run_pipeline
+from jstitch.passes.plan_frame import plan_frame
+from jstitch.passes.print_plan import print_plan
+from jstitch.passes.profile import using
 
 MODULE = """
 func.func private @twice(%x: tensor<64x300xf32>) -> tensor<64x300xf32> {
@@ -89,6 +99,95 @@ def test_kernels_for_a_gpu_that_is_not_here(module: Path) -> None:
     assert "CTA]S;" in run("opt", module, "--emit", "kernels", "--target", "h200", "--tune", "off").stdout
 
 
+LOOP = """
+func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %one = stablehlo.constant dense<1> : tensor<i32>
+  %five = stablehlo.constant dense<5> : tensor<i32>
+  %r:2 = stablehlo.while(%i = %zero, %v = %x) : tensor<i32>, tensor<4xf32>
+    cond {
+      %go = stablehlo.compare LT, %i, %five : (tensor<i32>, tensor<i32>) -> tensor<i1>
+      stablehlo.return %go : tensor<i1>
+    } do {
+      %j = stablehlo.add %i, %one : tensor<i32>
+      %w = stablehlo.tanh %v : tensor<4xf32>
+      stablehlo.return %j, %w : tensor<i32>, tensor<4xf32>
+    }
+  return %r#1 : tensor<4xf32>
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("passes", "loops"),
+    [
+        ("unroll_loops", 0),
+        ("unroll_loops{}", 0),
+        ("unroll_loops{trips=5}", 0),
+        ("unroll_loops{trips=4}", 1),
+        (" unroll_loops { trips=5 ops=9 } , cse", 1),
+        ("cse,unroll_loops{ops=10 trips=8}", 0),
+    ],
+)
+def test_pass_options(passes: str, loops: int) -> None:
+    result = run("opt", "-", "--passes", passes, given=LOOP)
+    assert result.stdout.count("stablehlo.while") == loops
+
+
+def test_passes_on_plans(module: Path) -> None:
+    passes = "canonicalize,dce,plan_layers,merge_patterns,gate{margin=inf packed=true}"
+    result = run("opt", module, "--passes", passes, "--verify-each", "--time-passes")
+    assert "pattern 0 (plan_layers)" in result.stdout
+    assert "1 patterns" in result.stderr
+    gated = run("opt", module, "--passes", passes.replace("inf", "0"), "--emit", "plan").stdout
+    assert "pattern 0" not in gated
+    assert "    gate: " in gated
+    assert (
+        "jstitch"
+        not in run("opt", module, "--passes", passes.replace("inf", "0"), "--emit", "stitched").stdout
+    )
+
+
+@pytest.mark.parametrize("planner", ["layers", "ilp", "dp"])
+def test_the_default_passes_make_the_plan_that_a_program_gets(module: Path, planner: str) -> None:
+    passes = (*PIPELINE, Pass("copy_carried", copy_carried))
+    options = CompileOptions(target="cpu", planner=planner)
+    with using(target_of(options).profile):
+        graph = run_pipeline(import_module(parse_module(MODULE)), passes)
+        expected = "\n".join(print_plan(plan_frame(frame, options)) for frame in frames(graph))
+    found = run("opt", module, "--emit", "plan", "--planner", planner).stdout
+    assert found == f"frame 0\n{expected}\n"
+
+
+def test_json(module: Path) -> None:
+    found = json.loads(run("opt", module, "--json", "--passes", "cse,plan_layers").stdout)
+    assert [p["name"] for p in found["passes"]] == ["cse", "plan_layers"]
+    assert found["passes"][0]["ops"] > found["passes"][1]["patterns"] > 0
+    assert found["text"] == run("opt", module, "--passes", "cse,plan_layers").stdout.rstrip("\n")
+
+
+def test_a_bar_for_what_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    with progress(2, patience=0.01) as step:
+        step("first")
+        step("second")
+        time.sleep(0.3)
+    assert "second" in capfd.readouterr().err
+    with progress(2, patience=100) as step:
+        step("first")
+    assert "first" not in capfd.readouterr().err
+
+
+def test_nothing_half_written(tmp_path: Path) -> None:
+    out = tmp_path / "out.txt"
+    out.write_text("kept")
+    run("opt", "-", "-o", out, given="func.func @main( {", status=2)
+    assert out.read_text() == "kept"
+    assert list(tmp_path.iterdir()) == [out]
+
+
 def test_stdin_bytecode_and_output(module: Path, tmp_path: Path) -> None:
     code = module_bytes(parse_module(MODULE))
     out = tmp_path / "out.mlir"
@@ -120,15 +219,41 @@ def test_bad_modules_are_one_line_and_status_2(given: bytes, reason: str) -> Non
     assert not result.stdout
 
 
+@pytest.mark.parametrize(
+    ("passes", "reason"),
+    [
+        ("cse,weave", "found weave"),
+        ("gate", "found a graph before it"),
+        ("plan_layers,cse", "found a plan before it"),
+        ("cse{}{}", "found '{}'"),
+        ("cse{depth=2}", "an option of cse: none, found depth"),
+        ("unroll_loops{trips=many}", "a whole number, found many"),
+        ("plan_layers,gate{packed=1}", "true or false, found 1"),
+        ("unroll_loops{trips=1,2}", "a whole number, found 1,2"),
+        ("", "found 'the end'"),
+        ("cse,", "found ','"),
+        ("cse{" * 10000, "found"),
+        ("x" * 100000, "at most"),
+    ],
+)
+def test_bad_pipelines(module: Path, passes: str, reason: str) -> None:
+    assert reason in " ".join(run("opt", module, "--passes", passes, status=2).stderr.split())
+
+
 def test_bad_options(module: Path) -> None:
-    assert "no pass is called weave" in run("opt", module, "--passes", "cse,weave", status=2).stderr
     assert "h9000" in run("opt", module, "--target", "h9000", status=2).stderr
     assert "No such file" in run("opt", "missing.mlir", status=2).stderr
 
 
 def test_listings() -> None:
-    names = [row["name"] for row in json.loads(run("passes", "--json").stdout)]
-    assert names == [p.name for p in PIPELINE]
+    rows = json.loads(run("passes", "--json").stdout)
+    assert [row["name"] for row in rows][: len(PIPELINE)] == [p.name for p in PIPELINE]
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["unroll_loops"]["options"] == {"trips": 8, "ops": 400}
+    assert (by_name["gate"]["takes"], by_name["plan_dp"]["takes"], by_name["plan_dp"]["gives"]) == (
+        *("plan", "graph", "plan"),
+    )
+    assert all(row["what"] for row in rows)
     rows = json.loads(run("ops", "--json").stdout)
     assert {row["name"] for row in rows} <= set(OPS)
     assert {"left to XLA", "in kernels"} <= {row["where"] for row in rows}

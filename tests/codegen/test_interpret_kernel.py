@@ -13,6 +13,8 @@ import pytest
 from jstitch.codegen.interpret_kernel import KernelError, interpret_kernel
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.vocabulary import FUNCTIONS
+from jstitch.inspection.numerics import difference
+from jstitch.inspection.reference import reference
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import KERNEL, OPS, build
@@ -23,7 +25,6 @@ from jstitch.passes.contract_patterns import contract_patterns
 from jstitch.passes.lower_kernel import lower_kernel
 from jstitch.passes.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
-from tests.fuzz.compare import difference, reference
 from tests.ir.programs import DTYPES, FLOATS, elementwise_graph
 from tests.passes.random_graphs import Limits, arguments, make_graph
 

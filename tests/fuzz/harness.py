@@ -9,9 +9,10 @@ import jax
 import numpy as np
 
 import jstitch
+from jstitch.inspection.numerics import difference
+from jstitch.inspection.reference import references
 from jstitch.ir.graph import Graph
 from jstitch.ir.printer import print_graph
-from tests.fuzz.compare import difference, references
 from tests.fuzz.programs import as_jax, batched, make_program
 from tests.passes.random_graphs import Limits, arguments
 

@@ -60,10 +60,13 @@ def test_lowering_fifty_billion_elements(name: str) -> None:
 
 def test_more_elements_than_addresses_are_left_to_xla() -> None:
     side = 2**31 - 1
-    with pytest.warns(jstitch.JstitchWarning):
-        jstitch.jit(lambda x: jnp.tanh(x) + 1, options=STRICT.replace(strict=False)).lower(
-            _shape(side, side, side)
-        )
+    since = jstitch.record_count()
+    jstitch.jit(lambda x: jnp.tanh(x) + 1, options=STRICT).lower(_shape(side, side, side))
+    (record,) = jstitch.last_report(since)
+    assert not record.kernels
+    assert record.reason is not None
+    found = jstitch.explain(lambda x: jnp.tanh(x) + 1)(_shape(side, side, side))
+    assert f"{side}x{side}x{side}" in str(found)
 
 
 def test_divisors_are_found_fast() -> None:

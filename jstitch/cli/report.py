@@ -1,0 +1,79 @@
+"""`jstitch report SUBJECT -o report.html`: graph, kernels, reasons and generated source in one HTML file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jstitch.cli.files import InputError, make_options, planning_options
+from jstitch.cli.progress import progress
+from jstitch.cli.subjects import ARGS, SUBJECT, FunctionSubject, observe, read_subject
+from jstitch.inspection.inspected import Inspected
+from jstitch.inspection.report.data import report_data
+from jstitch.inspection.report.page import report_html, write_whole
+from jstitch.runtime.report import last_report, record_count
+
+
+@click.command("report")
+@SUBJECT
+@ARGS
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(allow_dash=True, path_type=Path),
+    help="Default: report.html; with --json, stdout.",
+)
+@planning_options
+@click.option("--json", "as_json", is_flag=True, help="What the page shows, as JSON.")
+def report(
+    subject: str, args: str | None, output: Path | None, target: str, planner: str, tune: str, as_json: bool
+) -> None:
+    """Write a page that shows what becomes of a program: one HTML file that loads nothing.
+
+    Shown are the graph by span layers with its kernels, every op's StableHLO and source line, why edges are
+    not fused and what would lift that, launches, bytes and modelled time before and after, memory maps, and
+    generated source. Of a function's source files the lines that ops come from are in it, too.
+    """
+    path = output or Path("-" if as_json else "report.html")
+    _check(path)
+    asked = read_subject(subject, args)
+    with progress() as step:
+        step("planning")
+        before = record_count()
+        calls = observe(asked, make_options(target, planner, tune))
+        records = last_report(before) if isinstance(asked, FunctionSubject) else ()
+        seen = Inspected(calls, records)
+        data = report_data(subject, seen, lines=isinstance(asked, FunctionSubject), step=step)
+        step("writing")
+        text = json.dumps(data, allow_nan=False) + "\n" if as_json else report_html(data)
+    _write(path, text, data)
+
+
+def _check(path: Path) -> None:
+    """Before the planning, which may take a while. Raises InputError for what cannot be written to."""
+    if str(path) == "-":
+        return
+    if path.is_dir():
+        raise InputError(
+            f"{path}: Expected a file to write, found a folder; name a file in it: {path / 'report.html'}"
+        )
+    if not path.parent.is_dir():
+        raise InputError(f"{path}: Expected a folder to write to, found none at {path.parent}; make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"{path}: The folder {path.parent} cannot be written to; choose another with -o")
+
+
+def _write(path: Path, text: str, data: dict[str, Any]) -> None:
+    if str(path) == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        write_whole(path, text)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    totals = data["totals"]
+    click.echo(f"{path}: {totals['kernels']} kernels of {totals['inside']} of {totals['ops']} ops", err=True)

@@ -1,0 +1,108 @@
+"""Named passes one after the other, on a graph and then on the plans of its frames, watched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import click
+
+from jstitch.errors import VerifyError
+from jstitch.ir.graph import Graph
+from jstitch.ir.printer import print_graph
+from jstitch.ir.verify import check
+from jstitch.passes.check_plan import check_plan
+from jstitch.passes.hold_together import Held, hold_together, release
+from jstitch.passes.named_passes import Context, Form, NamedPass
+from jstitch.passes.pipeline import frames
+from jstitch.passes.plan import FusionPlan
+from jstitch.passes.print_plan import print_plan
+
+
+@dataclass(frozen=True)
+class State:
+    """A graph; once a planner ran, its frames' plans, outermost first, and the passes that made them."""
+
+    graph: Graph
+    unreleased: tuple[FusionPlan, ...] = ()
+    planning: tuple[NamedPass, ...] = ()
+    held: tuple[Held, ...] = ()
+
+    @property
+    def plans(self) -> tuple[FusionPlan, ...]:
+        return tuple(map(release, self.unreleased, self.held))
+
+    def after(self, p: NamedPass, context: Context) -> State:
+        """What the pass makes of it. Raises what the pass raises."""
+        if p.gives is Form.GRAPH:
+            return State(p.run(self.graph, context))
+        held, subjects = self.held, cast(Sequence[Any], self.unreleased)
+        if p.takes is Form.GRAPH:
+            held = tuple(hold_together(frame, context.options) for frame in frames(self.graph))
+            subjects = [h.frame for h in held]
+        return State(self.graph, tuple(p.run(s, context) for s in subjects), (*self.planning, p), held)
+
+    def plan(self, frame: Graph, context: Context) -> FusionPlan:
+        """The plan of a frame by the passes that made these plans."""
+        held = hold_together(frame, context.options)
+        subject: Any = held.frame
+        for p in self.planning:
+            subject = p.run(subject, context)
+        return release(subject, held)
+
+    def check(self, name: str) -> None:
+        """Raises VerifyError, with the pass's name, for what breaks its own rules."""
+        check(self.graph, name)
+        for plan in self.plans:
+            if problems := check_plan(plan):
+                found = "; ".join(problems)
+                raise VerifyError(
+                    "a disjoint, acyclic plan with all its reasons", found, where=f"after {name}"
+                )
+
+    def __str__(self) -> str:
+        if not self.planning:
+            return print_graph(self.graph)
+        return "\n".join(f"frame {n}\n{print_plan(plan)}" for n, plan in enumerate(self.plans))
+
+    @property
+    def size(self) -> int:
+        """Ops of the graph, or patterns of the plans."""
+        if self.planning:
+            return sum(len(plan.patterns) for plan in self.plans)
+        return sum(1 for _ in self.graph.walk())
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A pass that ran, its seconds, and what it left: ops of a graph, or patterns of plans."""
+
+    name: str
+    seconds: float
+    left: int
+    kind: str
+
+
+@dataclass
+class Watch:
+    """What happens around passes. before, after: names of those whose input or result goes to stderr."""
+
+    before: Sequence[str] = ()
+    after: Sequence[str] = ()
+    verify: bool = False
+    times: list[Timed] = field(default_factory=list)
+
+    def run(self, p: NamedPass, state: State, context: Context) -> State:
+        if p.name in self.before:
+            click.echo(f"// -- before {p.name}\n{state}", err=True)
+        start = time.perf_counter()
+        state = state.after(p, context)
+        seconds = time.perf_counter() - start
+        if self.verify:
+            state.check(p.name)
+        if p.name in self.after:
+            click.echo(f"// -- after {p.name}\n{state}", err=True)
+        self.times.append(Timed(p.name, seconds, state.size, "patterns" if state.planning else "ops"))
+        return state

@@ -1,0 +1,207 @@
+"""What a pattern is as a kernel: schedule, schemes, memory, occupancy; lowered, but not compiled.
+
+{sum, rsqrt, multiply} of 4096 x 1024 for h200    ->    one launch of 4096 CTAs, scheme "block", ...
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from jstitch.codegen.backend import CannotBuildError
+from jstitch.codegen.cuda.emit import BLOCK, emit
+from jstitch.codegen.cuda.homes import NoRoom, find_homes
+from jstitch.codegen.cuda.source import Launch
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.device_spec import DeviceSpec, occupancy
+from jstitch.ir.graph import Op
+from jstitch.options import CompileOptions
+from jstitch.passes.absorb_updates import contracted
+from jstitch.passes.apply_template import WARP
+from jstitch.passes.build_nest import CannotLowerError
+from jstitch.passes.choose_template import best_kernel
+from jstitch.passes.latency_cpu import cpu_phases
+from jstitch.passes.latency_gpu import WarpWork, launch_latency, thread_work
+from jstitch.passes.latency_value import Latency
+from jstitch.passes.plan import FusionPattern, Reason, is_free
+from jstitch.passes.profile import Profile, current
+from jstitch.passes.row_access import is_reduction
+from jstitch.passes.structure import structure
+
+
+@dataclass(frozen=True)
+class LaunchFacts:
+    """One launch on a GPU. registers: of a thread. shared_bytes: of a CTA.
+
+    occupancy: of the warps that a multiprocessor can hold, the share that it holds.
+    """
+
+    grid: int
+    block: int
+    registers: int
+    shared_bytes: int
+    occupancy: float
+
+
+@dataclass(frozen=True)
+class LaneFacts:
+    """Lanes of a phase that are cut alike, `times` of them.
+
+    rows, step, programs: as the Kernel IR has them. threads: that share a row. work: elements, roughly. flat:
+    rows are elements. stages: what each is for.
+    """
+
+    phase: int
+    times: int
+    rows: int
+    step: int
+    programs: int
+    threads: int
+    work: int
+    flat: bool
+    stages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    """schedule: its template. schemes: how its ops share values ('thread', 'warp', 'block', 'phases'), and
+    'packing'. phases: barriers and launches apart. programs: pieces that run at once, of the largest phase.
+    arena_bytes: of a program. scratch_bytes: of memory for values between phases. launches: on GPUs only.
+    lanes: alike ones once. seconds: by the latency-evaluator.
+    """
+
+    schedule: str
+    schemes: tuple[str, ...]
+    phases: int
+    programs: int
+    arena_bytes: int
+    scratch_bytes: int
+    launches: tuple[LaunchFacts, ...]
+    lanes: tuple[LaneFacts, ...]
+    seconds: float
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of the launch that asks for most."""
+        return max((launch.shared_bytes for launch in self.launches), default=0)
+
+    @property
+    def occupancy(self) -> float | None:
+        """Of the launch that has least; None on CPUs."""
+        return min((launch.occupancy for launch in self.launches), default=None)
+
+
+Made = KernelFacts | Reason
+_Key = tuple[Profile, tuple[int, ...]]
+
+
+class KernelMaker:
+    """Makes kernels as the pipeline does, patterns that look alike once. The profile is the current one."""
+
+    def __init__(self, options: CompileOptions) -> None:
+        self.options = options
+        self._known: dict[_Key, Made] = {}
+
+    def make(self, pattern: FusionPattern) -> Made:
+        """The facts, or why no kernel holds the pattern after all."""
+        found = structure(pattern)
+        if found is None:
+            return self._make(pattern)
+        key = current(), found
+        if key not in self._known:
+            self._known[key] = self._make(pattern)
+        return self._known[key]
+
+    def _make(self, pattern: FusionPattern) -> Made:
+        inputs, _, outputs = contracted(pattern)
+        try:
+            kernel = best_kernel(
+                *("kernel", pattern.ops, inputs, outputs, self.options.arena_bytes),
+                updates=pattern.updates,
+                templates=self.options.templates,
+                share="sharing" not in self.options.without,
+                shrink="shrinking" not in self.options.without,
+            )
+            return _facts(kernel, pattern)
+        except (CannotLowerError, CannotBuildError, NoRoom) as error:
+            return error.reason
+
+
+def _facts(kernel: Kernel, pattern: FusionPattern) -> KernelFacts:
+    machine = current().machine
+    launches: tuple[LaunchFacts, ...] = ()
+    lanes = tuple(_lanes(kernel))
+    if machine.device is None:
+        buffers = len(kernel.args) + len(kernel.results)
+        called = Latency(launches=machine.call_seconds + buffers * machine.operand)
+        latency = sum(cpu_phases(kernel, machine), called)
+    else:
+        spec = machine.device
+        emitted = emit(kernel, spec.shared_optin).source.launches
+        phases = list(zip(kernel.phases, emitted, strict=True))
+        works = [thread_work(phase, launch, spec) for phase, launch in phases]
+        timed = zip(works, emitted, strict=True)
+        latency = sum((launch_latency(w, launch, machine, spec) for w, launch in timed), Latency())
+        launches = tuple(_launch(w, launch, spec) for w, launch in zip(works, emitted, strict=True))
+        lanes = tuple(replace(lane, threads=_team(kernel, lane, emitted, spec)) for lane in lanes)
+    return KernelFacts(
+        str(kernel.template or ""),
+        tuple(_schemes(lanes, len(kernel.phases), pattern)),
+        len(kernel.phases),
+        max((sum(lane.programs for lane in phase.lanes) for phase in kernel.phases), default=0),
+        kernel.arena_bytes,
+        kernel.scratch_bytes,
+        launches,
+        lanes,
+        latency.seconds,
+    )
+
+
+def _launch(work: WarpWork, launch: Launch, spec: DeviceSpec) -> LaunchFacts:
+    held = occupancy(spec, launch.block, work.registers, launch.shared_bytes)
+    warps = held * -(-launch.block // WARP)
+    return LaunchFacts(
+        launch.grid, launch.block, work.registers, launch.shared_bytes, warps / spec.warps_per_sm
+    )
+
+
+def _lanes(kernel: Kernel) -> Iterator[LaneFacts]:
+    for number, phase in enumerate(kernel.phases):
+        found = Counter(
+            LaneFacts(number, 1, x.rows, x.step, x.programs, x.threads or 1, x.work, x.flat, notes)
+            for x in phase.lanes
+            for notes in [tuple(stage.note for stage in x.stages)]
+        )
+        yield from (replace(lane, times=times) for lane, times in found.items())
+
+
+def _team(kernel: Kernel, facts: LaneFacts, launches: Sequence[Launch], spec: DeviceSpec) -> int:
+    """Threads that share a row, as the emitter chooses them."""
+    lane = next(x for x in kernel.phases[facts.phase].lanes if (x.rows, x.work) == (facts.rows, facts.work))
+    block = launches[facts.phase].block
+    try:
+        return find_homes(lane, spec.shared_optin, max(block, BLOCK)).team.threads
+    except NoRoom:  # emitted in turned tiles
+        return block
+
+
+def _schemes(lanes: Sequence[LaneFacts], phases: int, pattern: FusionPattern) -> Iterator[str]:
+    """FS-2021's composition schemes, and what goes through memory from phase to phase."""
+    if any(not is_reduction(producer) for producer in _inner(pattern)):
+        yield "thread"
+    shared = {lane.threads for lane in lanes if len(lane.stages) > 1}
+    if any(1 < threads <= WARP for threads in shared):
+        yield "warp"
+    if shared and (1 in shared or max(shared) > WARP):
+        yield "block"
+    if phases > 1:
+        yield "phases"
+    if any(lane.times > 1 for lane in lanes) or len(lanes) > len({lane.phase for lane in lanes}):
+        yield "packing"
+
+
+def _inner(pattern: FusionPattern) -> Iterator[Op]:
+    """Ops whose results are read in the pattern."""
+    producers = {v: op for op in pattern.ops if not is_free(op) for v in op.results}
+    return (producers[v] for op in pattern.ops for v in op.operands if v in producers)

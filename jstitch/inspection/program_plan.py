@@ -1,0 +1,264 @@
+"""The plan of a program in numbers: patterns, launches and bytes before and after, memory, modelled time.
+
+plan_program("step", observe_function(step, (params, batch), {}, options, kernels=False))   ->   ProgramPlan
+
+'XLA' is what the same ops cost as XLA's own kernels, by the model that the gate decides with; ops that no
+pattern holds are XLA's on both sides and in no number. A loop's body counts once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jstitch.frontend.observe import Observed
+from jstitch.inspection.json_fields import json_fields
+from jstitch.inspection.kernel_facts import KernelFacts, KernelMaker
+from jstitch.inspection.labels import Frame, frames_of, source_line
+from jstitch.passes.absorb_updates import absorb_updates
+from jstitch.passes.gate import judge
+from jstitch.passes.name_kernel import KernelNames, name_kernel
+from jstitch.passes.plan import FusionPattern, FusionPlan, Reason, is_free
+from jstitch.passes.profile import using
+from jstitch.runtime.report import Record
+
+Printed = Any  # table.Printed: rich is a tenth of `import jstitch`, only for printing
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """launches: kernels (XLA's), or launches on a GPU and calls on a CPU (ours). seconds: modelled."""
+
+    launches: int = 0
+    nbytes: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.launches + other.launches, self.nbytes + other.nbytes, self.seconds + other.seconds)
+
+
+@dataclass(frozen=True)
+class PatternPlan:
+    """A pattern. name: its kernel's. ops: how many of which. where: the last op's source line. origin: the
+    pass that made it. xla, ours: the same ops as XLA's kernels and as one of ours.
+
+    kernel: None where no kernel holds the pattern after all, and `refused` says why.
+    """
+
+    name: str
+    ops: dict[str, int]
+    where: str
+    origin: str
+    xla: Cost
+    ours: Cost
+    kernel: KernelFacts | None
+    refused: Reason | None = None
+
+    @property
+    def size(self) -> int:
+        return sum(self.ops.values())
+
+
+@dataclass(frozen=True)
+class FramePlan:
+    """The call itself, or a region of a loop or branch. ops: but for constants. left: those in no pattern."""
+
+    title: str
+    ops: int
+    left: dict[str, int]
+    patterns: tuple[PatternPlan, ...]
+
+
+@dataclass(frozen=True)
+class CallPlan:
+    """A stitched call. reason: why all of it stays XLA's, where it does."""
+
+    name: str
+    frames: tuple[FramePlan, ...]
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class ProgramPlan:
+    """Every stitched call of a program. Prints as a table, alike patterns in one line."""
+
+    name: str
+    target: str
+    planner: str
+    calls: tuple[CallPlan, ...]
+
+    @property
+    def frames(self) -> tuple[FramePlan, ...]:
+        return tuple(frame for call in self.calls for frame in call.frames)
+
+    @property
+    def patterns(self) -> tuple[PatternPlan, ...]:
+        """Those that become kernels."""
+        return tuple(p for frame in self.frames for p in frame.patterns if p.kernel is not None)
+
+    @property
+    def xla(self) -> Cost:
+        """Of the patterns' ops as XLA's kernels."""
+        return sum((p.xla for p in self.patterns), Cost())
+
+    @property
+    def ours(self) -> Cost:
+        return sum((p.ours for p in self.patterns), Cost())
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, and totals, as JSON has them; seconds and bytes.
+
+        {"name", "target", "planner", "totals": {"patterns": number, "xla": cost, "ours": cost},
+         "calls": [{"name", "reason": sentence or null, "frames": [frame]}]}
+        cost:    {"launches", "nbytes", "seconds"}
+        frame:   {"title", "ops": number, "left": {op: number}, "patterns": [pattern]}
+        pattern: {"name", "ops": {op: number}, "where", "origin", "xla": cost, "ours": cost,
+                  "kernel": the fields of `KernelFacts` or null, "refused": why or null}
+        why:     {"rule", "reason": a sentence, "found": number or null, "bound": number or null}
+        """
+        totals = {"patterns": len(self.patterns), "xla": self.xla, "ours": self.ours}
+        return {**json_fields(self), "totals": json_fields(totals)}
+
+    def __rich__(self) -> Printed:
+        from jstitch.inspection import table
+
+        found = table.build(self._title(), _HEADS, self._rows())
+        found.caption = "XLA -> ours, by the cost model; loop bodies count once"
+        return found
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.__rich__()), *self.notes()])
+
+    def _repr_html_(self) -> str:
+        from jstitch.inspection import table
+
+        return table.html(self.__rich__(), self.notes())
+
+    def notes(self) -> Iterator[str]:
+        """Calls and patterns that stay XLA's, and ops outside patterns, in lines."""
+        yield from (f"{call.name}: XLA's own kernels: {call.reason}" for call in self.calls if call.reason)
+        for frame in self.frames:
+            for p in frame.patterns:
+                if p.refused is not None:
+                    yield f"{p.name} stays XLA's: {p.refused.rule}: {p.refused}"
+        left = sum((Counter(frame.left) for frame in self.frames), Counter[str]())
+        if left:
+            yield f"in no pattern: {_counts(left.most_common())}"
+
+    def _title(self) -> str:
+        ops = sum(frame.ops for frame in self.frames)
+        inside = sum(p.size for p in self.patterns)
+        ratio = f", {self.xla.seconds / self.ours.seconds:.2f}x" if self.ours.seconds else ""
+        return (
+            f"{self.name} for {self.target}, planner {self.planner}: {len(self.patterns)} kernels of"
+            f" {inside} of {ops} ops{ratio} (modelled)"
+        )
+
+    def _rows(self) -> Iterator[tuple[str, ...]]:
+        alike: dict[object, list[PatternPlan]] = {}
+        for p in self.patterns:
+            key = (_counts(p.ops.items()), p.xla, p.ours, p.kernel)
+            alike.setdefault(key, []).append(p)
+        for same in sorted(alike.values(), key=lambda same: -sum(p.ours.seconds for p in same)):
+            yield _row(same)
+        counts = str(len(self.patterns)), str(sum(p.size for p in self.patterns))
+        yield ("all", *counts, "", *_costs(self.xla, self.ours), "", "")
+
+
+_HEADS = ("kernel", "times", "ops", "schemes", "launches", "MB", "us", "arena", "occupancy")
+
+
+def _row(same: Sequence[PatternPlan]) -> tuple[str, ...]:
+    """One of several that are alike; times and bytes of all."""
+    first, kernel = same[0], same[0].kernel
+    assert kernel is not None
+    xla, ours = sum((p.xla for p in same), Cost()), sum((p.ours for p in same), Cost())
+    held = "-" if kernel.occupancy is None else f"{kernel.occupancy:.0%}"
+    memory = kernel.shared_bytes if kernel.launches else kernel.arena_bytes
+    schemes = " ".join(kernel.schemes)
+    head = (first.name, str(len(same)), str(first.size), schemes)
+    return (*head, *_costs(xla, ours), str(memory), held)
+
+
+def _costs(xla: Cost, ours: Cost) -> tuple[str, str, str]:
+    return (
+        f"{xla.launches} -> {ours.launches}",
+        f"{xla.nbytes / 1e6:,.2f} -> {ours.nbytes / 1e6:,.2f}",
+        f"{xla.seconds * 1e6:,.1f} -> {ours.seconds * 1e6:,.1f}",
+    )
+
+
+def _counts(items: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{count} {name.rpartition('.')[2]}" for name, count in items)
+
+
+# -- making one -------------------------------------------------------------------------------------------
+
+
+def plan_program(
+    name: str,
+    seen: Sequence[Observed],
+    records: Sequence[Record] = (),
+    step: Step = lambda what: None,
+) -> ProgramPlan:
+    """The plan of all calls that were observed. records: of calls that may not have got so far.
+
+    step: is told what is looked at next.
+    """
+    names = KernelNames()
+    calls = [_call(call, names, step) for call in seen]
+    stayed = [CallPlan(r.name, (), r.reason) for r in records if "observed" not in r.details and r.reason]
+    planner = seen[0].options.planner if seen else "none"
+    return ProgramPlan(name, target_name(seen), planner, (*calls, *stayed))
+
+
+def target_name(seen: Sequence[Observed]) -> str:
+    """'cpu' or a GPU's name; 'none' where no call was planned."""
+    if not seen:
+        return "none"
+    device = seen[0].profile.machine.device
+    return device.name if device else "cpu"
+
+
+def _call(seen: Observed, names: KernelNames, step: Step) -> CallPlan:
+    maker, refused = KernelMaker(seen.options), dict(seen.refused)
+    with using(seen.profile):
+        frames = []
+        for frame, plan in zip(frames_of(seen), seen.plans, strict=True):
+            step(f"{seen.name}: {frame.title}")
+            patterns = absorb_updates(plan).patterns
+            made = tuple(_pattern(p, names, seen.name, maker, refused.get(p)) for p in patterns)
+            frames.append(_frame(frame, plan, made))
+    failed = "the pipeline did not end" if seen.stitched is None else None
+    return CallPlan(seen.name, tuple(frames), failed)
+
+
+def _frame(frame: Frame, plan: FusionPlan, patterns: tuple[PatternPlan, ...]) -> FramePlan:
+    inside = {op for p in plan.patterns for op in p.ops}
+    left = Counter(op.name for op in plan.frame.ops if op not in inside and not is_free(op))
+    ops = sum(not is_free(op) for op in plan.frame.ops)
+    return FramePlan(frame.title, ops, dict(left.most_common()), patterns)
+
+
+def _pattern(
+    pattern: FusionPattern, names: KernelNames, call: str, maker: KernelMaker, refused: Reason | None
+) -> PatternPlan:
+    made, verdict = maker.make(pattern), judge(pattern)
+    kernel = made if isinstance(made, KernelFacts) else None
+    why = refused or (made if isinstance(made, Reason) else None)
+    launches = 0 if kernel is None else max(1, len(kernel.launches))
+    xla, ours = verdict.xla, verdict.ours
+    ops = Counter(op.name for op in pattern.ops if not is_free(op))
+    return PatternPlan(
+        names.unique(name_kernel(pattern, call)),
+        dict(ops.most_common()),
+        source_line(pattern.ops),
+        pattern.origin,
+        Cost(round(xla.launches), xla.nbytes, xla.seconds),
+        Cost(launches, ours.nbytes, ours.seconds),
+        kernel if why is None else None,
+        why,
+    )

@@ -11,15 +11,12 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 from playwright.sync_api import sync_playwright
 
-from jstitch.demo.model import ModelConfig, attention, dense, init_params, layer_norm
+from jstitch.demo.example import block
 from jstitch.inspection.inspected import Inspected
 from jstitch.inspection.report.data import report_data
 from jstitch.inspection.report.page import report_html
@@ -30,27 +27,13 @@ from jstitch.runtime.report import last_report, record_count
 PICTURE = Path(__file__).with_name("report.png")
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = {"width": 1600, "height": 1000}
-CONFIG = ModelConfig(length=512, width=256, heads=8, layers=1)
-BATCH = 8
-
-
-def block_gradients(params: Any, x: jax.Array) -> Any:
-    """Of a pre-norm block without dropout: attention and GELU MLP."""
-
-    def total(params: Any, x: jax.Array) -> jax.Array:
-        x = x + attention(CONFIG, params, layer_norm(params["norm1"], x))
-        hidden = jax.nn.gelu(dense(params["up"], layer_norm(params["norm2"], x)))
-        return jnp.sum(jnp.square(x + dense(params["down"], hidden)))
-
-    return jax.grad(total, argnums=(0, 1))(params, x)
 
 
 def main() -> None:
     jax.config.update("jax_hlo_source_file_canonicalization_regex", re.escape(f"{ROOT}/"))
-    params = jax.eval_shape(partial(init_params, CONFIG), jax.random.key(0))["layers"][0]
-    x = jax.ShapeDtypeStruct((BATCH, CONFIG.length, CONFIG.width), jnp.float32)
+    function, args = block()
     options, before = CompileOptions(target="h200", tune="off"), record_count()
-    calls = observe_function(block_gradients, (params, x), {}, options)
+    calls = observe_function(function, args, {}, options)
     data = report_data("block_gradients", Inspected(calls, last_report(before)), lines=True)
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"

@@ -16,6 +16,7 @@ from jstitch.inspection.labels import WHOLE, OpLabel
 from jstitch.passes.plan import Reason
 
 Printed = Any  # table.Printed: rich is a tenth of `import jstitch`, only for printing
+SHOWN = 5  # edges with one reason that are printed; the data has all
 
 
 @dataclass(frozen=True)
@@ -164,16 +165,15 @@ class Explanation:
         )
 
     def _rows(self) -> Iterator[tuple[str, str, str, str]]:
-        """One line for edges that differ in names only: of a layer that a network repeats."""
+        """A row for each reason, with the first edges that it is the reason of."""
         alike: dict[object, list[EdgeStory]] = {}
         for edge in self.open_edges:
-            key = (edge.producer.name, edge.consumer.name, edge.why)
-            alike.setdefault(key, []).append(edge)
+            alike.setdefault((edge.why, edge.remedy), []).append(edge)
         for same in alike.values():
-            first, times = same[0], f" and {len(same) - 1} more" if len(same) > 1 else ""
-            assert first.why is not None
-            what = f"{first.producer}\n-> {first.consumer}{times}"
-            yield (what, first.why.rule, str(first.why), first.remedy)
+            assert same[0].why is not None
+            edges = [f"{edge.producer}\n-> {edge.consumer}" for edge in same[:SHOWN]]
+            more = [f"and {len(same) - SHOWN} more"] if len(same) > SHOWN else []
+            yield ("\n".join([*edges, *more]), same[0].why.rule, str(same[0].why), same[0].remedy)
 
 
 def _alike(stories: Sequence[Any]) -> Iterator[Any]:

@@ -21,7 +21,8 @@ BATCH = 8
 def block() -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The function, and the shapes of its arguments: one layer's parameters, f32[8, 512, 256]."""
     params = jax.eval_shape(partial(init_params, CONFIG), jax.random.key(0))["layers"][0]
-    return block_gradients, (params, jax.ShapeDtypeStruct((BATCH, CONFIG.length, CONFIG.width), jnp.float32))
+    x = jax.eval_shape(partial(jnp.zeros, (BATCH, CONFIG.length, CONFIG.width)))
+    return block_gradients, (params, x)
 
 
 def block_gradients(params: Any, x: jax.Array) -> Any:

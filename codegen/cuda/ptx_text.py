@@ -22,6 +22,11 @@ def entry_name(kernel: str, function: str) -> str:
     return name if name[0].isalpha() else f"k{name}"
 
 
+# Left to itself, ptxas may give the threads of a launch of so many pointers too few registers, and spill.
+MANY = 512
+RESIDENT = 5  # CTAs of a multiprocessor that are enough to keep the memory busy
+
+
 def parameter(number: int) -> str:
     """The name of a pointer in an entry's signature."""
     return f"param_{number}"
@@ -41,7 +46,8 @@ def finish(text: str, entry: str, block: int, ptx_version: tuple[int, int], para
         raise ValueError(f"expected PTX with a version and an entry, found {text[:200]!r}")
     pointers = ",\n".join(f".param .u64 {parameter(k)}" for k in range(parameters))
     text = text.replace(found[0], f".visible .entry {found[1]}(\n{pointers}\n)").replace(found[1], entry)
-    text = _BOUNDS.sub(f".reqntid {block}, 1, 1\n", text)
+    least = f".minnctapersm {RESIDENT}\n" if parameters > MANY else ""
+    text = _BOUNDS.sub(f".reqntid {block}, 1, 1\n{least}", text)
     major, minor = min((int(own[1]), int(own[2])), ptx_version)
     return _VERSION.sub(f".version {major}.{minor}", text)
 

@@ -212,8 +212,8 @@ def _sum(op: Op, neighbours: int, partials: int, x: np.ndarray, init: np.ndarray
     with np.errstate(all="ignore"):
         rows = _in_steps(_in_steps(rows, neighbours, 1), partials, 0)
         while len(rows) > 1:
-            rows = rows[: len(rows) // 2] + rows[len(rows) // 2 :]
-        return np.asarray(rows[0] + init.astype(wide)).astype(dtype.numpy)
+            rows = np.add(rows[: len(rows) // 2], rows[len(rows) // 2 :])
+        return np.asarray(np.add(rows[0], init.astype(wide))).astype(dtype.numpy)
 
 
 def _in_steps(rows: np.ndarray, count: int, axis: int) -> np.ndarray:

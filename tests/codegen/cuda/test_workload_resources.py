@@ -50,11 +50,7 @@ class Estimate:
         return abs(self.estimated - self.assigned) <= max(8, 0.2 * self.assigned)
 
 
-SPILLS = "ptxas gives 256 threads of a kernel of 151 lanes 32 registers and spills the lane's numbers"
-KNOWN = {"lamb": pytest.mark.xfail(reason=SPILLS, strict=True)}
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=KNOWN.get(n, ())) for n in WORKLOADS])
+@pytest.mark.parametrize("name", WORKLOADS)
 def test_nothing_spills_and_shared_memory_is_the_planned_arena(name: str) -> None:
     for launch, text in texts(name):
         found = assemble(text, "sm_90")
@@ -67,9 +63,7 @@ def test_nothing_spills_and_shared_memory_is_the_planned_arena(name: str) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_nothing_spills_on_any_architecture(name: str, arch: str, request: pytest.FixtureRequest) -> None:
-    if name in KNOWN and arch == "sm_90":
-        request.applymarker(KNOWN[name])
+def test_nothing_spills_on_any_architecture(name: str, arch: str) -> None:
     for launch, text in texts(name, arch):
         found = assemble(text, arch)
         assert found.spills == 0

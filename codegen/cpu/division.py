@@ -30,4 +30,5 @@ def by_invariant(a: Value, c: Value) -> Value:
     r = 1.0 / c
     q = a * r
     y = (-q.fma(c, -a)).fma(r, q)
-    return select(y.is_nan(), q, y)  # where q is infinite, or c is 0 or infinite, q is the quotient
+    ordinary = Value(y.builder, y.builder.fcmp_ordered("!=", y.raw, y.constant(0.0).raw))
+    return select(ordinary, y, q)  # y is NaN where q is infinite or c is 0 or infinite; q has zero's sign

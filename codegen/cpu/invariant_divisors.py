@@ -1,8 +1,8 @@
 """Divisions in an innermost loop by a value from outside it.
 
-    v8 = load_f32(b3, 0, 4)                         v8 = load_f32(b3, 0, 4)
-    for i1 in range(0, 768):               ->       for i1 in range(0, 768):
-        v9 = v7 / v8                                    v9 = divide_invariant(v7, v8)
+v8 = load_f32(b3, 0, 4)                         v8 = load_f32(b3, 0, 4)
+for i1 in range(0, 768):               ->       for i1 in range(0, 768):
+    v9 = v7 / v8                                    v9 = divide_invariant(v7, v8)
 """
 
 from __future__ import annotations

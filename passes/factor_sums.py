@@ -79,7 +79,7 @@ class _Sums:
     def take(self, op: Op) -> None:
         for v in (*op.operands, *op.results):
             self.number.setdefault(v, len(self.number))
-        op = replace(op, operands=tuple(self.renamed.get(v, v) for v in op.operands)) if self.renamed else op
+        op = self._with_new_names(op)
         if not self.forms.is_sum(op):
             self._emit(op)
             if op.name == MULTIPLY:
@@ -97,8 +97,14 @@ class _Sums:
         total = self._sum(op, product.varying, dims) if mean is None else self._zero(mean, dims, op.result)
         self._put(op, self._scale(total, product, dims))
 
+    def _with_new_names(self, op: Op) -> Op:
+        if self.renamed.keys().isdisjoint(op.operands):
+            return op
+        return replace(op, operands=tuple(self.renamed.get(v, v) for v in op.operands))
+
     def _emit(self, op: Op) -> Value:
-        self.ops.append(op)
+        """Also of what `forms` found, which goes by the old names."""
+        self.ops.append(self._with_new_names(op))
         return op.results[0]
 
     def _put(self, op: Op, found: Value) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, Space
@@ -139,12 +139,26 @@ class _KernelLowering:
         stored = {v for op in ops for v in op.results if v in kept}
         budget = current().arena_bytes if self.limit is None else self.limit
         view = LaneView(group, ops, self.producers, ready, stored, budget, shared=self.formed.shared)
-        tiles = self._fit(view)
+        tiles, schedules = self._fit(view)
+        if view.shared is None and (found := self._reading_less(view, tiles.lane)) is not None:
+            tiles, schedules = found
+        self.schedules += schedules
         self.arena += tiles.buffers
         self.arena_bytes = max(self.arena_bytes, tiles.nbytes)
         return tiles.lane
 
-    def _fit(self, view: LaneView) -> Tiles:
+    def _reading_less(self, view: LaneView, lane: Lane) -> tuple[Tiles, Iterable[OpSchedule]] | None:
+        """The lane without tiles of what can be computed again, where the rows it reads need their room."""
+        reread = current().reread_bytes
+        before = 0 if reread is None or not self.shrink else reread(lane)
+        if reread is None or not before:
+            return None
+        made = (v for op in view.ops for v in op.results)
+        free = {v for v in made if tile_priority(self.producers[v]) is not Priority.MUST}
+        tiles, schedules = self._fit(replace(view, refused=view.refused | free))
+        return (tiles, schedules) if reread(tiles.lane) < before else None
+
+    def _fit(self, view: LaneView) -> tuple[Tiles, Iterable[OpSchedule]]:
         """The lane with its tiles in place; values that find no room are refused, and it is lowered anew."""
         for attempt in itertools.count(1):
             arena = _Arena()
@@ -157,8 +171,7 @@ class _KernelLowering:
             found = place_tiles(lane, arena.buffers, made, view.budget, share=self.share)
             if isinstance(found, Tiles) and not found.dropped:
                 placed = lowering.placement
-                self.schedules += describe_lane(view.group, placed, view.stored, self.formed.labels)
-                return found
+                return found, describe_lane(view.group, placed, view.stored, self.formed.labels)
             if not free:
                 assert isinstance(found, DoesNotFit)
                 if self.limit is not None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from jstitch.ir.graph import Op, Value
-from jstitch.ir.ops import lookup
+from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.build_nest import Place
 from jstitch.passes.form_groups import PARTIAL, Group
 from jstitch.passes.plan import is_free
@@ -236,6 +236,7 @@ class _Search:
             else:
                 definition = lookup(op.name)
                 own = definition.cpi if definition.op_class.is_elementwise else 0.0
+                own += current().look_up if definition.op_class is OpClass.INDEX else 0.0
                 known[v] = own + sum(self._cost(u, known) for u in dict.fromkeys(op.operands))
         return known[v]
 

@@ -6,11 +6,12 @@ CUDA   a row a step, tiles of shared memory, kept loops outside reduced ones, se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from jstitch.codegen.kernel_ir import Lane
 from jstitch.passes.machine import Machine
 
 
@@ -30,7 +31,9 @@ class Profile:
     copies: kernels make the copies of what is returned twice or as it came in. counters: XLA counts the
     turns of loops, so that it knows their number. products: matrix products stand as XLA's library will run
     them. turns: of a loop that are written out in its body, at most. keep_cost: cycles per element above
-    which a value is kept for a later stage. machine: what the cost model reckons with.
+    which a value is kept for a later stage. look_up: the same of an element whose place is looked up, beyond
+    reading it. reread_bytes: of a lane's rows, what is read from memory again because it found no room on
+    chip; None: caches see to that. machine: what the cost model reckons with.
     """
 
     arena_bytes: int = 1 << 19
@@ -54,6 +57,8 @@ class Profile:
     products: bool = False
     turns: int = 1
     keep_cost: float = 4.0
+    look_up: float = 0.0
+    reread_bytes: Callable[[Lane], int] | None = None
     machine: Machine = field(default_factory=Machine)
 
 

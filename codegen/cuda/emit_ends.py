@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from jstitch.codegen.cuda.deal import WARP, Mode
 from jstitch.codegen.cuda.emit_nest import indent, suffix
 from jstitch.codegen.cuda.exchange import SLOT, Team, exchange, merge
-from jstitch.codegen.cuda.homes import Carry, Common, Homes, InArena, InRegisters, NoRoom, Scalar
+from jstitch.codegen.cuda.homes import Common, Homes, InArena, InRegisters, NoRoom, Scalar
+from jstitch.codegen.cuda.wanted import Carry
 from jstitch.codegen.kernel_ir import OTHER, Buffer, Combine
 
 

@@ -16,7 +16,16 @@ from jstitch.codegen.cuda.deal import WARP, Mode
 from jstitch.codegen.cuda.emit_ends import Ends
 from jstitch.codegen.cuda.emit_nest import Names, NestText, guarded, indent, suffix
 from jstitch.codegen.cuda.exchange import Team, exchange, exchange_bytes, exchange_slices, slices_bytes
-from jstitch.codegen.cuda.homes import TOO_LARGE, Common, InArena, InRegisters, NoRoom, Scalar, find_homes
+from jstitch.codegen.cuda.homes import (
+    TOO_LARGE,
+    Common,
+    InArena,
+    InParts,
+    InRegisters,
+    NoRoom,
+    Scalar,
+    find_homes,
+)
 from jstitch.codegen.cuda.memory_map import lane_map
 from jstitch.codegen.cuda.traffic import traffic
 from jstitch.codegen.kernel_ir import Buffer, Combine, Lane, Load
@@ -99,8 +108,7 @@ class RowLane:
 
     def _reserved(self) -> int:
         """Arena bytes of all exchanges: each has its own, so that one barrier is enough for each."""
-        combines = [d.combines for d in self.homes.nests if d.mode is Mode.REDUCE]
-        total = sum(exchange_bytes(c, self.team) for c in combines)
+        total = self.homes.reserved
         if self.sliced:
             total += sum(slices_bytes(d.combines, self.team) for d in self.homes.nests if d.long)
         return -(-total // 16) * 16
@@ -123,7 +131,7 @@ class RowLane:
         simple = all(d.mode in (Mode.SPREAD, Mode.KEEP) and not d.serial for d in homes.nests)
         if homes.carries or not simple or len(sizes) != 1 or homes.meets:
             return 1
-        if any(isinstance(h, InArena) for h in (*homes.tiles.values(), *homes.kept.values())):
+        if any(isinstance(h, InArena | InParts) for h in (*homes.tiles.values(), *homes.kept.values())):
             return 1
         (size,) = sizes
         return -(-size // (threads * homes.widths[size]))
@@ -156,10 +164,15 @@ class RowLane:
                         f"shared_store_{suffix(buffer.type.dtype)}({self._arena(home)}, e, {carry.identity})"
                     )
                     lines += [f"for e in range(t, {size}, {self.team.threads}):", f"    {store}"]
-        for (buffer, offset), home in self.homes.kept.items():
-            if isinstance(home, InRegisters):
-                count = self._count(self._size_of((buffer, offset)))
-                lines.append(f"{home.name} = registers_{suffix(buffer.type.dtype.compute)}({count})")
+        for key, kept in self.homes.kept.items():
+            match kept:
+                case InRegisters(name):
+                    count = self._count(self._size_of(key))
+                case InParts(_, begin, InRegisters(name), end) if end > begin:
+                    count = (end - begin) * self.homes.widths[self._size_of(key)]
+                case _:
+                    continue
+            lines.append(f"{name} = registers_{suffix(key[0].type.dtype.compute)}({count})")
         if any(isinstance(self.homes.tiles.get(b), InArena) for b in self.homes.carries):
             lines += self.team.barrier
         return lines

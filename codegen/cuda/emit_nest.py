@@ -10,12 +10,14 @@ for k in unroll(3):
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, mentions, vector_of
-from jstitch.codegen.cuda.homes import Common, Home, Homes, InArena, InRegisters, Scalar
+from jstitch.codegen.cuda.homes import Common, Home, Homes, InArena, InParts, InRegisters, Scalar
 from jstitch.codegen.kernel_ir import Buffer, Combine, Instr, Let, Load, Space, Store
 from jstitch.codegen.print_index import print_index
 from jstitch.ir.index import Dynamic, Index, Var, add, atoms, substitute, var
@@ -60,6 +62,7 @@ class NestText:
         vectors = dealt.mode is not Mode.KEEP and not dealt.serial
         self.width = homes.widths.get(dealt.size, 1) if vectors else 1
         self.level = len(dealt.serial) + len(dealt.loops)
+        self.start = 0  # the first of the rounds that are being written
         self.lead = "t == 0" if homes.team.threads > 1 else ""
         inside = (i for i in dealt.nest.body if dealt.level(i) > len(dealt.serial))
         self.own = {i.name for i in inside if isinstance(i, Load | Let)}
@@ -129,14 +132,9 @@ class NestText:
         d, team, width = self.dealt, self.homes.team, self.width
         if self.names.slices is not None and d.long:
             return self._slice(self.names.slices)
-        body = self._element()
         if d.size in self.homes.unrolled and not d.serial:
-            stride = f"k * {team.threads} + t" if self.chunks == 1 else f"(chunk + k) * {team.threads} + t"
-            rounds = self.homes.rounds(d.size) if self.chunks == 1 else 1
-            first = f"e = ({stride}) * {width}" if width > 1 else f"e = {stride}"
-            partial = self.chunks > 1 or d.size % (team.threads * width)
-            body = [first, *guarded(f"e < {d.size}" if partial else "", body)]
-            return [f"for k in unroll({rounds}):", *indent(body)]
+            return self._unrolled()
+        body = self._element()
         if self.chunks > 1:
             return [
                 f"e = (chunk * {team.threads} + t) * {width}",
@@ -146,6 +144,21 @@ class NestText:
         if self.homes.lane.flat and self.homes.carries:
             first, end = f"lo + {first}", "hi"
         return [f"for e in range({first}, {end}, {team.threads * width}):", *indent(body)]
+
+    def _unrolled(self) -> list[str]:
+        """Rounds written out, in as many loops as there are pieces of what is kept."""
+        d, threads, width, lines = self.dealt, self.homes.team.threads, self.width, list[str]()
+        seams = self.homes.seams(d.size) if self.chunks == 1 else [0, 1]
+        before = set(self.homes.filled)
+        for self.start, end in itertools.pairwise(seams):
+            self.homes.filled = set(before)
+            number = "chunk + k" if self.chunks > 1 else f"k + {self.start}" if self.start else "k"
+            stride = f"({number}) * {threads} + t" if number != "k" else f"k * {threads} + t"
+            first = f"e = ({stride}) * {width}" if width > 1 else f"e = {stride}"
+            partial = self.chunks > 1 or end * threads * width > d.size
+            body = [first, *guarded(f"e < {d.size}" if partial else "", self._element())]
+            lines += [f"for k in unroll({end - self.start}):", *indent(body)]
+        return lines
 
     def _element(self) -> list[str]:
         """One vector of elements: loads, the scalar program for each element, stores."""
@@ -228,9 +241,12 @@ class NestText:
 
     def _home(self, i: Load | Store, offset: Index) -> Home | None:
         """Where the access goes; the first of several equal loads goes to memory."""
-        home = self.homes.home(i.buffer, offset)
         first = (i.buffer, offset) in self.homes.kept and (i.buffer, offset) not in self.homes.filled
-        return None if first else home
+        return None if first else self._part(self.homes.home(i.buffer, offset))
+
+    def _part(self, home: Home | None) -> Home | None:
+        """Of a home in pieces, the one of these rounds."""
+        return home.part(self.start) if isinstance(home, InParts) else home
 
     def _hold(self, i: Load, offset: Index) -> list[str]:
         """After the first of several equal loads: keep the value for the others."""
@@ -238,9 +254,11 @@ class NestText:
         if key not in self.homes.kept or key in self.homes.filled:
             return []
         self.homes.filled.add(key)
-        home = self.homes.kept[key]
+        home = self._part(self.homes.kept[key])
+        if home is None:
+            return []
         if isinstance(home, InRegisters):
-            return [f"{home.name}[{self._slot()}] = {i.name}"]
+            return [f"{home.name}[{self._slot(home)}] = {i.name}"]
         at = self._print(self._plain(home, offset))
         return [f"{self._call('store', i.buffer, home, 1)}{at}, {i.name})"]
 
@@ -277,7 +295,8 @@ class NestText:
             return f"shared_{what}_{tail}({self.names.base} + {home.offset}, "
         if isinstance(home, Common):
             return f"shared_{what}_{tail}({home.offset}, "
-        if what == "load" and self.names.read_only(buffer):
+        # Of a load that may be moved out of the loop over rows, the compiler keeps the value in registers.
+        if what == "load" and self.names.read_only(buffer) and buffer not in self.homes.fleeting:
             what = "read"
         return f"{what}_{tail}({self.names.pointer(buffer)}, "
 
@@ -291,7 +310,7 @@ class NestText:
             return self._scalar_load(i, offset, home)
         match home:
             case InRegisters(name):
-                return guarded(self._ok(i.buffer), [f"{name}[{self._slot()}] = {i.value}"])
+                return guarded(self._ok(i.buffer), [f"{name}[{self._slot(home)}] = {i.value}"])
             case Scalar(name):
                 return guarded(self._ok(i.buffer), [f"{name} = {i.value}"])
         at = self._print(self._plain(home, offset))
@@ -301,7 +320,7 @@ class NestText:
     def _scalar_load(self, i: Load, offset: Index, home: Home | None) -> list[str]:
         match home:
             case InRegisters(name):
-                return [f"{i.name} = {name}[{self._slot()}]"]
+                return [f"{i.name} = {name}[{self._slot(home)}]"]
             case Scalar(name):
                 return [f"{i.name} = {name}"]
         at = self._print(self._plain(home, offset))
@@ -345,10 +364,13 @@ class NestText:
         lasting = buffer is None or buffer in self.homes.carries
         return "ok" if self.names.guarded and lasting else ""
 
-    def _slot(self) -> str:
+    def _slot(self, home: InRegisters) -> str:
+        """The place of an element in the registers that hold its round, and later ones."""
         if self.chunks > 1:
             return "j" if self.width > 1 else "0"
-        return f"k * {self.width} + j" if self.width > 1 else "k"
+        begins = next((h.first for h in self.homes.kept.values() if _holds(h, home)), 0)
+        number = f"(k + {self.start - begins})" if self.start > begins else "k"
+        return f"{number} * {self.width} + j" if self.width > 1 else number
 
     def _print(self, e: Index) -> str:
         if self.width == 1:
@@ -357,6 +379,10 @@ class NestText:
         return print_index(
             substitute(e, lambda a: moved if isinstance(a, Var) and a.name == ELEMENT else None)
         )
+
+
+def _holds(home: Home, registers: InRegisters) -> TypeGuard[InParts]:
+    return isinstance(home, InParts) and home.registers == registers
 
 
 def _words(i: Instr) -> set[str]:

@@ -6,38 +6,38 @@
     x[r * n + e], read twice     registers or the arena after the first read: a row is read once
     s0[p * n + e] += ...         registers over all rows of a program, written at its end
 
-Registers first, then the arena. What is read again and finds no room is read from memory again.
+Registers first, then the arena. A row that is read again and finds no room for all of it is kept in part:
+its first rounds in the arena, the next ones in registers, and the rest is read from memory again.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.codegen.cuda.deal import (
-    ELEMENT,
     MAX_WIDTH,
     WARP,
     Dealt,
     Mode,
     deal,
-    is_dynamic,
-    mentions,
     vector_of,
 )
-from jstitch.codegen.cuda.exchange import Team
+from jstitch.codegen.cuda.exchange import Team, exchange_bytes
 from jstitch.codegen.cuda.share_arena import Life, find_offset
-from jstitch.codegen.kernel_ir import PROGRAM, ROW, Buffer, Lane, Let, Load, Space, Store
-from jstitch.ir.index import Index, Var, add, mul, var
+from jstitch.codegen.cuda.wanted import Carry, Kept, Wanted, find_carries
+from jstitch.codegen.kernel_ir import Buffer, Lane, Let, Space, Store
+from jstitch.ir.index import Index
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import DType
 
 MOST_THREADS = 1024
 REGISTERS_PER_CTA = 65536
 WORDS = 64  # 32-bit registers of a thread that hold parts of a row, at most
+WORKING = 48  # those that a thread needs besides, where as many as possible are to hold rows
 UNROLLED = 32  # rounds up to which a loop over registers is written out
 LATE = 1 << 30
+MANY = 1 << 62
 ITEMS = 16  # elements of a row for each thread
 
 
@@ -81,21 +81,24 @@ class Common:
     offset: int
 
 
-Home = Scalar | InRegisters | InArena | Common
-Kept = tuple[Buffer, Index]  # a load that several nests make: of a buffer, at an offset in e
-
-
 @dataclass(frozen=True)
-class Carry:
-    """A partial result of the lane: `size` elements for each program, from `identity` on."""
+class InParts:
+    """Rounds [0, first) of a row in the arena, [first, last) in registers, the others in memory only."""
 
-    buffer: Buffer
-    size: int
-    identity: str
+    arena: InArena | None
+    first: int
+    registers: InRegisters
+    last: int
 
-    def local(self, offset: Index) -> Index:
-        """The offset inside the program's part."""
-        return add(offset, mul(var(Var(PROGRAM, self.buffer.type.shape[0])), -self.size))
+    def part(self, k: int) -> InArena | InRegisters | None:
+        """Where round k is."""
+        if k < self.first:
+            return self.arena
+        return self.registers if k < self.last else None
+
+
+Tile = Scalar | InRegisters | InArena | Common
+Home = Tile | InParts
 
 
 @dataclass(eq=False)
@@ -107,12 +110,14 @@ class Homes:
     carries: dict[Buffer, Carry]
     widths: dict[int, int]
     team: Team
-    tiles: dict[Buffer, Home] = field(default_factory=dict)
+    tiles: dict[Buffer, Tile] = field(default_factory=dict)
     kept: dict[Kept, Home] = field(default_factory=dict)  # filled: those that were loaded already
     filled: set[Kept] = field(default_factory=set)
     unrolled: set[int] = field(default_factory=set)
     placed: list[tuple[int, Life]] = field(default_factory=list)
     named: int = 0
+    reread: int = MANY  # bytes of a row that are read from memory more than once; until all is placed: many
+    fleeting: set[Buffer] = field(default_factory=set)  # every row reads them: no registers to keep them in
 
     def name(self, letter: str = "h") -> str:
         """A name for the text that nothing else has."""
@@ -125,6 +130,31 @@ class Homes:
 
     def rounds(self, size: int) -> int:
         return -(-size // (self.team.threads * self.widths[size]))
+
+    def elements(self, size: int, rounds: int) -> int:
+        """Elements of so many rounds."""
+        return min(size, rounds * self.team.threads * self.widths[size])
+
+    def unkept(self, key: Kept, size: int) -> int:
+        """Elements of a row that every nest reads from memory."""
+        match self.kept.get(key):
+            case None:
+                return size
+            case InParts(_, _, _, last):
+                return size - self.elements(size, last)
+        return 0
+
+    def seams(self, size: int) -> list[int]:
+        """Rounds over elements at which some value's home changes, the first and the end among them."""
+        parts = [h for h in self.kept.values() if isinstance(h, InParts)]
+        inside = {k for h in parts for k in (h.first, h.last) if size in self.unrolled}
+        return sorted({0, self.rounds(size), *(k for k in inside if k < self.rounds(size))})
+
+    @property
+    def reserved(self) -> int:
+        """Arena bytes of all exchanges: each has its own, so that one barrier is enough for each."""
+        combines = [d.combines for d in self.nests if d.mode is Mode.REDUCE]
+        return -(-sum(exchange_bytes(c, self.team) for c in combines) // 16) * 16
 
     def home(self, buffer: Buffer, offset: Index) -> Home | None:
         """Where an access goes instead of memory."""
@@ -155,23 +185,24 @@ def find_homes(
     stages = [[deal(n, lane.flat) for n in s.nests] for s in lane.stages if not s.once]
     nests = [d for stage in stages for d in stage]
     widths = _widths(nests, carries)
-    wanted = _Wanted(nests, carries, widths, common or {})
+    wanted = Wanted(nests, carries, widths, common or {})
     alone = lane.flat or lane.rows == 1
     team = Team(block, 1) if alone else _choose_team(nests, widths, wanted, block, lane.threads)
     homes = Homes(lane, stages, carries, widths, team, {**(common or {})})
-    _place(homes, wanted, arena_bytes)
-    return homes
-
-
-def find_carries(lane: Lane) -> dict[Buffer, Carry]:
-    """Partial results, by the stages that start them."""
-    found = {}
-    for stage in lane.stages:
-        for nest in stage.nests if stage.once else ():
-            (store,) = (i for i in nest.body if isinstance(i, Store))
-            size = store.buffer.type.size // store.buffer.type.shape[0]
-            found[store.buffer] = Carry(store.buffer, size, store.value)
-    return found
+    # Half as many threads have twice the registers each, and need no more of them to work with.
+    fewer = Homes(lane, stages, carries, widths, Team(MOST_THREADS // 2, 1), {**(common or {})})
+    largest = team == Team(MOST_THREADS, 1) and block < MOST_THREADS and not alone and not lane.threads
+    usual = min(WORDS, (REGISTERS_PER_CTA // team.block - 32) * 3 // 4)
+    try:
+        _place(homes, wanted, arena_bytes, usual)
+    except NoRoom:
+        if not largest:
+            raise
+    else:
+        if not largest or not homes.reread:
+            return homes
+    _place(fewer, wanted, arena_bytes, REGISTERS_PER_CTA // fewer.team.block - WORKING)
+    return min(fewer, homes, key=lambda found: found.reread)
 
 
 def _widths(nests: Sequence[Dealt], carries: Mapping[Buffer, Carry]) -> dict[int, int]:
@@ -191,59 +222,8 @@ def _widths(nests: Sequence[Dealt], carries: Mapping[Buffer, Carry]) -> dict[int
     return found
 
 
-class _Wanted:
-    """Tiles, carries and repeated loads, and how each is touched."""
-
-    def __init__(
-        self,
-        nests: Sequence[Dealt],
-        carries: Mapping[Buffer, Carry],
-        widths: Mapping[int, int],
-        common: Mapping[Buffer, Common],
-    ) -> None:
-        self.own: dict[Buffer, int] = {}  # tile or carry -> the size of the loops that touch it
-        self.shared: set[Buffer] = set()
-        self.loads: Counter[Kept] = Counter()
-        self.sizes: dict[Kept, int] = {}
-        written = {i.buffer for d in nests for i in d.instructions if isinstance(i, Store)}
-        for d in nests:
-            for i in d.instructions:
-                if isinstance(i, Let) or i.buffer in common:
-                    continue
-                if i.buffer.space is Space.ARENA or i.buffer in carries:
-                    self._tile(d, i, carries.get(i.buffer))
-                elif isinstance(i, Load) and i.buffer not in written:
-                    self._load(d, i)
-        self.shared |= {b for b, n in self.own.items() if n == 0}
-
-    def _tile(self, d: Dealt, i: Load | Store, carry: Carry | None) -> None:
-        offset = d.offset(carry.local(i.offset) if carry else i.offset)
-        per_row = carry.size if carry else i.buffer.type.size
-        if per_row == 1:
-            return
-        at_element = offset == var(Var(ELEMENT, d.size)) and not d.serial and d.size == per_row
-        size = d.size if at_element else 0
-        if self.own.setdefault(i.buffer, size) != size:
-            self.own[i.buffer] = 0
-
-    def _load(self, d: Dealt, i: Load) -> None:
-        offset = d.offset(i.offset)
-        if d.mode in (Mode.SPREAD, Mode.REDUCE) and not d.serial and _repeats(offset):
-            self.loads[i.buffer, offset] += 1
-            self.sizes[i.buffer, offset] = d.size
-
-    @property
-    def repeated(self) -> list[Kept]:
-        return [key for key, count in self.loads.items() if count > 1]
-
-
-def _repeats(offset: Index) -> bool:
-    """Whether the load is a row's own: elements that all rows share stay in the nearest cache anyway."""
-    return mentions(offset, ELEMENT) and mentions(offset, ROW) and not is_dynamic(offset)
-
-
 def _choose_team(
-    nests: Sequence[Dealt], widths: Mapping[int, int], wanted: _Wanted, block: int, asked: int
+    nests: Sequence[Dealt], widths: Mapping[int, int], wanted: Wanted, block: int, asked: int
 ) -> Team:
     """Threads asked for, or enough for a row's elements in registers, and for vectors next to each other."""
     if asked:
@@ -258,10 +238,15 @@ def _choose_team(
     return Team(threads, max(1, block // threads))
 
 
-def _place(homes: Homes, wanted: _Wanted, arena_bytes: int) -> None:
-    """Carries first, then tiles, then repeated loads."""
-    block = homes.team.block
-    room = min(WORDS, (REGISTERS_PER_CTA // block - 32) * 3 // 4)
+def _reread(homes: Homes, wanted: Wanted) -> int:
+    """Bytes of a row that are read from memory more than once."""
+    again = ((key, homes.unkept(key, wanted.sizes[key]), times - 1) for key, times in wanted.loads.items())
+    return sum(times * elements * key[0].type.dtype.itemsize for key, elements, times in again)
+
+
+def _place(homes: Homes, wanted: Wanted, arena_bytes: int, room: int) -> None:
+    """Carries first, then tiles, then repeated loads. room: 32-bit registers of a thread for them."""
+    given = room
     for buffer in wanted.shared:
         _check_order(homes, buffer)
         size = homes.carries[buffer].size if buffer in homes.carries else buffer.type.size
@@ -277,6 +262,11 @@ def _place(homes: Homes, wanted: _Wanted, arena_bytes: int) -> None:
     _check_room(homes, arena_bytes)
     for key in wanted.repeated:
         room = _keep(homes, key, wanted.sizes[key], room, arena_bytes)
+    homes.reread = _reread(homes, wanted)
+    hoisted = {k: size for k, size in wanted.common.items() if homes.carries and size in homes.unrolled}
+    needed = sum(_words(homes, size, k[0].type.dtype.compute) for k, size in hoisted.items())
+    if given - room + needed + WORKING > REGISTERS_PER_CTA // homes.team.block:
+        homes.fleeting = {buffer for buffer, _ in hoisted}
 
 
 def _check_order(homes: Homes, buffer: Buffer) -> None:
@@ -308,9 +298,30 @@ def _keep(homes: Homes, key: Kept, size: int, room: int, arena_bytes: int) -> in
     home = _arena(homes, buffer, offset, size, own=True)
     if homes.arena * homes.team.teams <= arena_bytes:
         homes.kept[key] = home
-    else:
-        homes.placed.pop()
-    return room
+        return room
+    homes.placed.pop()
+    return _keep_parts(homes, key, size, room, arena_bytes)
+
+
+def _keep_parts(homes: Homes, key: Kept, size: int, room: int, arena_bytes: int) -> int:
+    """As many rounds as there is room for, in the arena, then in registers."""
+    buffer, _ = key
+    each = homes.widths[size] * max(1, buffer.type.dtype.compute.itemsize // 4)
+    free = (arena_bytes - homes.reserved) // homes.team.teams - homes.arena
+    stride = homes.team.threads * homes.widths[size] * buffer.type.dtype.itemsize
+    first = min(max(0, free // stride), homes.rounds(size))
+    last = min(first + room // each, homes.rounds(size))
+    if not last or homes.rounds(size) > UNROLLED or homes.team.teams > 1:
+        return room
+    arena = None
+    if first:
+        elements = homes.elements(size, first)
+        always = Life(0, LATE, (0, LATE), False, buffer.type.dtype.itemsize, elements, LATE, -1)
+        arena = InArena(find_offset(always, homes.placed), True)
+        homes.placed.append((arena.offset, always))
+    homes.kept[key] = InParts(arena, first, InRegisters(f"x{len(homes.kept)}"), last)
+    homes.unrolled.add(size)
+    return room - (last - first) * each
 
 
 def _arena(homes: Homes, buffer: Buffer, offset: Index | None, size: int, own: bool) -> InArena:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 
 from jstitch.codegen.cuda.deal import Dealt
-from jstitch.codegen.cuda.homes import Homes, InRegisters
+from jstitch.codegen.cuda.homes import Homes, InParts, InRegisters
 from jstitch.codegen.kernel_ir import Instr, Let, Load, Store
 
 FIXED = 18
@@ -25,15 +25,25 @@ _NAME = re.compile(r"\b(?:v|acc)\d+\b")
 
 def live_registers(homes: Homes) -> int:
     """32-bit registers that a thread of the lane needs, at its peak."""
-    held = sum(
-        homes.rounds(size) * homes.widths[size]
-        for size, home in [*_tiles(homes), *_kept(homes)]
-        if isinstance(home, InRegisters)
-    )
+    held = sum(_rounds(homes, size, home) * homes.widths[size] for size, home in _held(homes))
     peak = max(
         (peak_values(d.instructions, _accumulators(d)) * _width(homes, d) for d in homes.nests), default=0
     )
     return min(MOST, FIXED + held + peak)
+
+
+def _held(homes: Homes) -> list[tuple[int, object]]:
+    return [*_tiles(homes), *_kept(homes)]
+
+
+def _rounds(homes: Homes, size: int, home: object) -> int:
+    """How many of an array's rounds are in registers."""
+    match home:
+        case InRegisters():
+            return homes.rounds(size)
+        case InParts(_, first, _, last):
+            return last - first
+    return 0
 
 
 def _tiles(homes: Homes) -> list[tuple[int, object]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jstitch.codegen.cuda.homes import Common, Home, Homes, InArena, InRegisters
+from jstitch.codegen.cuda.homes import Common, Home, Homes, InArena, InParts, InRegisters
 from jstitch.codegen.kernel_ir import Buffer, Let
 from jstitch.codegen.memory_map import Area, LaneMap
 from jstitch.ir.index import Index
@@ -48,7 +48,15 @@ def _kept(homes: Homes, reserved: int) -> Iterator[Area]:
     }
     for (buffer, offset), home in homes.kept.items():
         life, size = _life(homes, buffer, offset), sizes[buffer, offset]
-        yield from _area(buffer.name, "read once", home, size, buffer, life, reserved)
+        if not isinstance(home, InParts):
+            yield from _area(buffer.name, "read once", home, size, buffer, life, reserved)
+            continue
+        first, last = homes.elements(size, home.first), homes.elements(size, home.last)
+        what = "read once" if last == size else f"the first {last} elements are read once"
+        if home.arena is not None:
+            yield from _area(buffer.name, what, home.arena, first, buffer, life, reserved)
+        if last > first:
+            yield from _area(buffer.name, what, home.registers, last - first, buffer, life, reserved)
 
 
 def _area(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jstitch.codegen.cuda.deal import mentions
-from jstitch.codegen.cuda.homes import Carry, find_carries
+from jstitch.codegen.cuda.wanted import Carry, find_carries
 from jstitch.codegen.kernel_ir import (
     PROGRAM,
     ROW,

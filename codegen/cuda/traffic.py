@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 
 from jstitch.codegen.cuda.deal import Dealt
-from jstitch.codegen.cuda.homes import Homes, Kept
-from jstitch.codegen.kernel_ir import Instr, Let, Load
+from jstitch.codegen.cuda.homes import Homes, NoRoom, find_homes
+from jstitch.codegen.cuda.wanted import Kept
+from jstitch.codegen.kernel_ir import Instr, Lane, Let, Load
 
 
 def traffic(homes: Homes) -> tuple[int, int]:
@@ -26,16 +27,24 @@ def traffic(homes: Homes) -> tuple[int, int]:
             if isinstance(i, Let) or i.buffer in homes.tiles:
                 continue
             key = (i.buffer, d.offset(i.offset))
-            if key in seen:
-                continue
+            times = homes.unkept(key, d.size) if key in seen else _times(d, i)
             if key in homes.kept:
                 seen.add(key)
-            elements = min(rows * _times(d, i), i.buffer.type.size)
+            elements = min(rows * times, i.buffer.type.size)
             if isinstance(i, Load):
                 read += elements * i.buffer.type.dtype.itemsize
             else:
                 written += elements * i.buffer.type.dtype.itemsize
     return read, written + sum(b.type.nbytes for b in homes.carries)
+
+
+def reread_bytes(lane: Lane, arena_bytes: int, block: int) -> int:
+    """Bytes of a lane's rows that are read more than once, for want of room in the `arena_bytes` of a CTA."""
+    try:
+        homes = find_homes(lane, arena_bytes, block)
+    except NoRoom:  # it takes other forms, which keep no rows
+        return 0
+    return 0 if lane.flat else lane.rows * homes.reread
 
 
 def _times(d: Dealt, i: Instr) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import jax
 
@@ -17,6 +18,8 @@ from jstitch.calibration import store
 from jstitch.codegen.backend import Backend
 from jstitch.codegen.cpu.backend import CpuBackend
 from jstitch.codegen.cuda.backend import CudaBackend
+from jstitch.codegen.cuda.emit import BLOCK
+from jstitch.codegen.cuda.traffic import reread_bytes
 from jstitch.device_spec import DeviceSpec, find_spec, spec_of_device
 from jstitch.options import CompileOptions
 from jstitch.passes import profile
@@ -103,6 +106,8 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         products=True,
         turns=5,
         keep_cost=20.0,
+        reread_bytes=partial(reread_bytes, arena_bytes=spec.shared_optin, block=BLOCK),
+        look_up=24.0,
         machine=Machine(
             launch=spec.launch_seconds,
             call=0.0,

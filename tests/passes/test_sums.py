@@ -93,6 +93,17 @@ def test_two_outputs_may_be_one_sum() -> None:
     assert sums(b.check(factor_sums, one, two)) == 1
 
 
+def test_a_factor_may_be_a_sum_that_was_taken_apart() -> None:
+    """What stands for the factor's sum is new: the old one is made by nobody."""
+    b = Body()
+    first = b.total(b.do("negate", b.x))
+    second = b.total(b.do("multiply", b.y, b.spread(first)))
+    third = b.do("subtract", b.x, b.spread(second))
+    after = b.check(factor_sums, second, third)
+    made = {v for op in after for v in op.results}
+    assert {v for op in after for v in op.operands} <= made | {b.x, b.y}
+
+
 def test_a_sum_along_the_other_dimension_keeps_its_factor() -> None:
     b = Body()
     ops = factor_sums(b.ops, [b.total(b.do("multiply", b.x, b.spread(b.k)), dim=1)])

@@ -7,6 +7,7 @@ with status 3 what is wrong with it. MLIR ends the process on some input; then t
 from __future__ import annotations
 
 import io
+import re
 import sys
 
 from jaxlib.mlir import ir
@@ -20,6 +21,9 @@ except ModuleNotFoundError:  # Windows: the parent's time limit remains
 
 PORTABLE = b"ML\xefR"
 BAD_INPUT = 3
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_NAME = re.compile(r'(?:@|\bloc\()"((?:[^"\\]|\\.)*)"')
+_ESCAPE = re.compile(rb"\\([0-9A-F]{2}|.)")
 STACK = 2 << 20  # bytes; the parent's is larger, so what is parsed here is parsed there
 LONGEST = 4000  # characters of a message
 
@@ -36,9 +40,11 @@ def main(memory: int, seconds: int) -> int:
             _, most = resource.getrlimit(what)
             resource.setrlimit(what, (limit if most < 0 else min(limit, most), most))
     try:
-        code = _bytecode(_parse(sys.stdin.buffer.read(), _context()))
+        module = _parse(sys.stdin.buffer.read(), _context())
+        _check_names(module.operation.get_asm(enable_debug_info=True, large_elements_limit=8))
+        code = _bytecode(module)
         _parse(code, _context())  # what is read there must not end the parent either
-    except (ir.MLIRError, ValueError) as error:
+    except (ir.MLIRError, RuntimeError, ValueError) as error:
         sys.stdout.write(str(error)[:LONGEST])
         return BAD_INPUT
     except MemoryError:
@@ -46,6 +52,17 @@ def main(memory: int, seconds: int) -> int:
         return BAD_INPUT
     sys.stdout.buffer.write(code)
     return 0
+
+
+def _check_names(text: str) -> None:
+    """Raises ValueError where a symbol or location is not UTF-8: to ask for one would end the process."""
+    for line in text.splitlines():
+        for name in (_STRING if line.startswith("#loc") else _NAME).findall(line):
+            _ESCAPE.sub(_byte, name.encode()).decode()
+
+
+def _byte(escape: re.Match[bytes]) -> bytes:
+    return bytes([int(escape[1], 16)]) if len(escape[1]) == 2 else escape[1]
 
 
 def _context() -> ir.Context:

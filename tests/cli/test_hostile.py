@@ -231,6 +231,34 @@ def test_bytecode_with_flipped_bytes() -> None:
     assert refused > 0
 
 
+NOT_UTF8 = {
+    "a name": ('@"m\\85"', "%x", ""),
+    "a location": ("@main", "%x", 'loc("f\\85.py":1:2)'),
+    "a name in a location": ("@main", "%x", 'loc("f\\85"("f.py":1:2))'),
+}
+
+
+@pytest.mark.parametrize("case", NOT_UTF8)
+def test_names_that_are_not_utf8(case: str) -> None:
+    """MLIR's bindings end the process when they are asked for one."""
+    name, result, location = NOT_UTF8[case]
+    text = (
+        f"func.func {name}(%x: tensor<4xf32>) -> tensor<4xf32> {{\n"
+        f"%y = stablehlo.tanh %x : tensor<4xf32> {location}\nreturn {result} : tensor<4xf32>\n}}"
+    )
+    with pytest.raises(ParseError, match="utf-8"):
+        safe_parse(text.encode())
+
+
+def test_other_strings_may_be_anything() -> None:
+    """As a custom call's configuration is. So may names, in UTF-8."""
+    text = main_of(
+        '%y = stablehlo.custom_call @f(%x) {backend_config = "\\85"} : (tensor<4xf32>) -> tensor<4xf32> '
+        'loc("C:\\\\85\\C3\\A9.py":1:2)\nreturn %y : tensor<4xf32>'
+    )
+    assert "custom_call" in print_graph(import_module(safe_parse(text.encode())))
+
+
 @pytest.mark.slow
 def test_much_bytecode_with_flipped_bytes() -> None:
     rng = np.random.default_rng(1)

@@ -20,6 +20,7 @@ from jstitch.passes.profile import current
 from jstitch.passes.rewrite import is_control
 
 LEFT = "left"  # attribute of an op that no pattern takes: why
+ADDED = "is added while the library multiplies"
 _COUNTS = "counts the turns of a loop, which XLA so knows"
 
 

@@ -24,7 +24,9 @@ from jstitch.passes.cse import cse
 from jstitch.passes.dce import dce
 from jstitch.passes.fold_constants import fold_constants
 from jstitch.passes.lead_products import lead_products
+from jstitch.passes.leave_sums import leave_sums
 from jstitch.passes.merge_products import merge_products
+from jstitch.passes.reduce_products import reduce_products
 from jstitch.passes.rewrite import is_control
 from jstitch.passes.rewrite_argmax import rewrite_argmax
 from jstitch.passes.rewrite_one_hot_scatter import rewrite_one_hot_scatter
@@ -67,6 +69,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("rewrite_one_hot_scatter", rewrite_one_hot_scatter),
     Pass("chain_scatters", chain_scatters),
     Pass("unroll_turns", unroll_turns),
+    Pass("reduce_products", reduce_products),
     Pass("merge_products", merge_products),
     Pass("turn_products", turn_products),
     Pass("lead_products", lead_products),
@@ -75,6 +78,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("dce", dce),
     Pass("clone_broadcasts", clone_broadcasts),
     Pass("clone_indices", clone_indices),
+    Pass("leave_sums", leave_sums),
 )
 
 

@@ -19,7 +19,7 @@ from jstitch.passes.cut_lc_layers import cut_lc_layers, roof
 from jstitch.passes.follow_schedules import Follower
 from jstitch.passes.fuse_elementwise import fuse_elementwise
 from jstitch.passes.fuse_subgraph import Frame, FusionOptions, Growth
-from jstitch.passes.keep_counters import LEFT
+from jstitch.passes.keep_counters import ADDED, LEFT
 from jstitch.passes.layer_work_span import layer_work_span, layers
 from jstitch.passes.plan import FREE_ELEMENTS, FusionPlan, NoFuse, Reason, is_free, make_patterns
 from jstitch.passes.propagate_schedule import op_class
@@ -50,7 +50,8 @@ def partition_reason(op: Op, fuse_batch_dot: bool = False) -> Reason | None:
     if kind is OpClass.CONTRACTION and fuse_batch_dot and op.attrs.get("lhs_batching_dimensions"):
         return None
     if LEFT in op.attrs:
-        return Reason("counter", f"{op.name} {op.attrs[LEFT]}: left to XLA")
+        text = f"{op.name} {op.attrs[LEFT]}: left to XLA"
+        return Reason("library", text) if op.attrs[LEFT] == ADDED else Reason("counter", text)
     if kind not in _KERNEL_CLASSES:
         return _left(op, kind)
     if kind is OpClass.CONSTANT and not is_free(op):

@@ -5,7 +5,9 @@
     while i < 28:  %a = f(%x, i);  %b = f(%a, i + 1);  %c = f(%b, i + 2);  %y = f(%c, i + 3);  i = i + 4
 
 On a GPU a turn of a scan is a handful of launches, of which one only counts; and what ends one turn can share
-a kernel with what begins the next. Loops are taken whose trip count follows from constants and has a divisor.
+a kernel with what begins the next. What every turn makes anew from what it carries, such as the caches of
+beams that a search goes on with, goes back and forth between two places in two turns; after one it is copied
+back. Loops are taken whose trip count follows from constants and has a divisor.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ import numpy as np
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.ops.build import splat_value
+from jstitch.ir.ops.effects import has_effects
 from jstitch.ir.types import TensorType
-from jstitch.passes.dce import is_pure
 from jstitch.passes.profile import current
 from jstitch.passes.rewrite import Producer, Replacement, is_control, rewrite
 from jstitch.passes.unroll_loops import write_out
 
 MAX_OPS = 1000  # of a body with all its turns
+PAIR_OPS = 3000  # of a body with two
 
 
 def unroll_turns(graph: Graph) -> Graph:
@@ -46,7 +49,8 @@ def _rule(op: Op, producer: Producer) -> Replacement | None:
     counter = _counter(op, producer)
     if counter is None:
         return None
-    most = min(current().turns, MAX_OPS // max(1, len(op.regions[1].ops)))
+    size = len(op.regions[1].ops)
+    most = min(current().turns, max(MAX_OPS // max(1, size), 2 if 2 * size <= PAIR_OPS else 1))
     turns = next((k for k in range(most, 1, -1) if counter.trips % k == 0 and counter.trips > k), 1)
     if turns == 1:
         return None
@@ -57,7 +61,7 @@ def _rule(op: Op, producer: Producer) -> Replacement | None:
 
 def _is_simple(op: Op) -> bool:
     tensors = all(isinstance(v.type, TensorType) for v in (*op.uses, *op.results))
-    return tensors and not is_control(op) and is_pure(op)
+    return tensors and not is_control(op) and not has_effects(op)
 
 
 def _counter(op: Op, producer: Producer) -> _Counter | None:

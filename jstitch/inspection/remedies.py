@@ -30,6 +30,7 @@ REMEDIES: Mapping[str, str] = {
     ),
     "effect": "move the print, callback, send or unknown call before or after what should be one kernel",
     "counter": "none: XLA counts the turns of a loop, so that it need not ask the device at every turn",
+    "library": "none needed: the library adds it up in the memory that a kernel would read",
     "constant": "none needed: the constant is an input of the kernel that reads it",
     "empty": "none needed: there is nothing to compute",
     "expression": (

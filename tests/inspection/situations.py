@@ -110,6 +110,11 @@ def counted(x: Array) -> Any:
     return lax.while_loop(lambda c: c[1] < 1000, lambda c: (jnp.exp(c[0]) * 0.1, c[1] * 2 + 1), (x, 1))
 
 
+def residual(x: Array, weights: Array) -> Array:
+    y = jnp.tanh(x)
+    return jnp.exp(y + jnp.sin(y @ weights) @ weights)
+
+
 def printing(x: Array, late: bool = False) -> Array:
     y = jnp.tanh(x)
     z = jnp.exp(y) if late else y
@@ -275,6 +280,10 @@ OUTSIDE = (
     Situation(
         *("a loop's counter", counted, (X,), ("multiply", "add"), "counter", "counts the turns"),
         {"target": "h200"},
+    ),
+    Situation(
+        *("a residual block's sum", residual, (SMALL, SMALL), ("add", "exponential"), "library"),
+        *("is added while the library multiplies", {"target": "h200"}),
     ),
 )
 

@@ -19,7 +19,7 @@ from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
 from jstitch.passes import profile
 from jstitch.passes.canonicalize import canonicalize
-from jstitch.passes.chain_scatters import chain_scatters
+from jstitch.passes.chain_scatters import SCATTER, TERMS, chain_scatters
 from jstitch.passes.dce import dce
 from jstitch.passes.fold_constants import fold_constants
 
@@ -53,13 +53,50 @@ def test_a_table_that_is_looked_up_twice_has_one_gradient() -> None:
     assert after.count("add") == before.count("add") - 1
 
 
-def test_sums_that_are_not_gradients_of_tables_stay() -> None:
+def test_a_gradient_step_touches_only_rows_that_were_looked_up() -> None:
+    """The step's factor goes to what is scattered, of both look-ups; zeros of the table's size are gone."""
+
+    def step(table: Any) -> Any:
+        gradient = jax.grad(lambda t: jnp.sum(jnp.sin(t[ROWS])) + jnp.sum(t[PAIRS] ** 3))(table)
+        return table + -0.1 * gradient
+
+    graph, before, after = names(step, TABLE)
+    assert before.count("scatter") == after.count("scatter") == 2
+    made = chain_scatters(graph)
+    kept = dce(made).ops
+    assert next(op for op in kept if op.name == SCATTER).operands[0] in made.inputs
+    assert not any(op.result.shape == TABLE.shape for op in kept if op.name != SCATTER)
+
+
+def test_a_product_takes_what_is_scattered() -> None:
+    """The gradient of a table that is the output's weights, too."""
+
+    def f(a: Any, b: Any, u: Any) -> Any:
+        return a @ b + jnp.zeros((9, 4)).at[ROWS].add(u)
+
+    args = tuple(np.ones(shape, np.float32) for shape in ((9, 5), (5, 4), (4, 4)))
+    assert "add" not in names(f, *args)[2]
+
+
+def test_many_terms_are_summed_before_they_are_added_to_weights() -> None:
+    """Each term on its own would lose half a unit in the last place of the weights."""
+    many = np.zeros(TERMS + 1, np.int32)
+
     def f(x: Any, u: Any) -> Any:
+        return x + jnp.zeros_like(x).at[many].add(u)
+
+    before, _, _ = names(f, TABLE, np.full((TERMS + 1, 4), 1e-8, np.float32))
+    assert chain_scatters(before) is before
+
+
+def test_sums_that_are_no_sums_of_scattered_terms_stay() -> None:
+    def f(x: Any, u: Any, c: Any) -> Any:
         zeros = jnp.zeros_like(x)
         kept = zeros.at[ROWS].add(u)
-        return x + zeros.at[ROWS].add(u * 2), jnp.sin(x) + zeros.at[ROWS].max(u), kept, kept @ x.T @ x + kept
+        scaled = c * zeros.at[PAIRS[0]].add(u[:2])  # 0 * inf is no number in rows that nobody looked up
+        return jnp.sin(x) + zeros.at[ROWS].max(u), kept, kept @ x.T @ x + kept, scaled
 
-    before, _, _ = names(f, TABLE, np.ones((4, 4), np.float32))
+    before, _, _ = names(f, TABLE, np.ones((4, 4), np.float32), np.float32(2))
     assert chain_scatters(before) is before
 
 

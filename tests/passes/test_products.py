@@ -19,8 +19,11 @@ from jstitch.ir.graph import Graph, Op
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
 from jstitch.passes import profile
+from jstitch.passes.keep_counters import LEFT
 from jstitch.passes.lead_products import lead_products
+from jstitch.passes.leave_sums import leave_sums
 from jstitch.passes.merge_products import PRODUCT, THRESHOLD, merge_products
+from jstitch.passes.reduce_products import SMALL, reduce_products
 from jstitch.passes.turn_products import turn_products
 
 Args = tuple[Any, ...]
@@ -157,7 +160,97 @@ def test_a_sum_of_two_products_stays() -> None:
     assert lead_products(graph) is graph
 
 
+def block(x: Any, a: Any, b: Any, bias: Any) -> Any:
+    """A residual block: what comes in is added to the second product, and wanted no more."""
+    y = jnp.tanh(x)
+    return jnp.exp(y + (jnp.sin(y @ a) @ b + lax.broadcast_in_dim(bias, x.shape, (1,))))
+
+
+def left(graph: Graph) -> list[str]:
+    return [op.name.removeprefix("stablehlo.") for op in graph.walk() if LEFT in op.attrs]
+
+
+def test_the_sum_around_a_block_is_left_to_the_library() -> None:
+    shapes = arrays((4, 8), (8, 6), (6, 8), (8,))
+    assert left(changed(leave_sums, block, *shapes)) == ["broadcast_in_dim", "add", "add"]
+
+
+def test_the_sum_around_a_block_without_a_bias_is_left_too() -> None:
+    def f(x: Any, a: Any, b: Any) -> Any:
+        y = jnp.tanh(x)
+        return jnp.exp(jnp.sin(y @ a) @ b + y) * 2
+
+    assert left(changed(leave_sums, f, *arrays((4, 8), (8, 6), (6, 8)))) == ["add"]
+
+
+def test_sums_of_what_is_wanted_later_or_not_in_memory_stay() -> None:
+    """The library would have to copy what it adds to, or somebody would have to write it first."""
+
+    def wanted(x: Any, a: Any, b: Any) -> Any:
+        y = jnp.tanh(x)
+        s = y + jnp.sin(y @ a) @ b
+        return jnp.exp(s) * y
+
+    def returned(x: Any, a: Any, b: Any) -> Any:
+        y = jnp.tanh(x)
+        return y, jnp.exp(y + jnp.sin(y @ a) @ b)
+
+    def beside(x: Any, a: Any, b: Any) -> Any:
+        y = jnp.tanh(x)
+        return jnp.exp(y + jnp.sin(x @ a) @ b), y @ a
+
+    def nowhere(x: Any, a: Any, b: Any) -> Any:
+        return jnp.exp(jnp.tanh(x) + jnp.sin(x @ a) @ b)
+
+    def given(x: Any, a: Any, b: Any) -> Any:
+        return jnp.exp(x + jnp.sin(x @ a) @ b)
+
+    def twice(x: Any, a: Any, b: Any) -> Any:
+        y = jnp.tanh(x)
+        p = jnp.sin(y @ a) @ b
+        return jnp.exp(y + p), p
+
+    for f in (wanted, returned, beside, nowhere, given, twice):
+        assert not left(changed(leave_sums, f, *arrays((4, 8), (8, 6), (6, 8)))), f
+
+
+NARROW = {
+    "scores of one query": ("bhd,bkhd->bhk", (2, 3, 4), (2, 5, 3, 4)),
+    "with a dimension of one": ("bqhd,bkhd->bhqk", (2, 1, 3, 4), (2, 5, 3, 4)),
+    "mixture": ("bhk,bkhd->bhd", (2, 3, 5), (2, 5, 3, 4)),
+    "matrix first": ("blw,w->bl", (2, 5, 4), (4,)),
+    "vector first": ("k,wk->w", (5,), (4, 5)),
+    "column": ("abk,ko->abo", (2, 3, 4), (4, 1)),
+    "two vectors": ("k,k->", (5,), (5,)),
+    "turned pairs": ("bcd,dbec->be", (2, 3, 4), (4, 2, 6, 3)),
+}
+
+
+@pytest.mark.parametrize("case", NARROW)
+def test_products_of_matrix_and_vector_are_sums(case: str) -> None:
+    formula, *shapes = NARROW[case]
+
+    def f(a: Any, b: Any) -> Any:
+        return jnp.einsum(formula, a, b)
+
+    for args in (arrays(*shapes), arrays(*shapes)[::-1]):
+        g = f if args[0].shape == shapes[0] else lambda b, a: f(a, b)
+        assert not products(changed(reduce_products, g, *args))
+
+
+def test_products_of_matrices_and_large_and_narrow_ones_stay() -> None:
+    def f(a: Any, b: Any, c: Any, d: Any) -> Any:
+        half = jnp.bfloat16
+        return a @ b, c @ d, a.astype(half) @ b[:, 0].astype(half)
+
+    shapes = ((4, 8), (8, 2), (SMALL // 8, 8), (8,))
+    args = jax.eval_shape(lambda: [jnp.ones(shape) for shape in shapes])
+    graph = import_module(parse_module(jax.jit(f).lower(*args).as_text()))
+    assert reduce_products(graph) is graph
+
+
 def test_the_cpu_keeps_products_as_they_are() -> None:
     graph = graph_of(attention, arrays((2, 5, 3, 4), (2, 5, 3, 4), (2, 5, 3, 4)))
     with profile.using(profile.CPU):
-        assert lead_products(turn_products(merge_products(graph))) is graph
+        for change in (lead_products, turn_products, merge_products, reduce_products, leave_sums):
+            assert change(graph) is graph

@@ -22,7 +22,7 @@ from jstitch.ir.verify import check
 from jstitch.passes import profile
 from jstitch.passes.keep_counters import LEFT, keep_counters
 from jstitch.passes.pipeline import frames, run
-from jstitch.passes.unroll_turns import unroll_turns
+from jstitch.passes.unroll_turns import MAX_OPS, PAIR_OPS, unroll_turns
 from tests.passes.test_updates_and_recomputation import run_contracted
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
@@ -82,6 +82,37 @@ def test_only_inner_loops_that_constants_count_are_unrolled() -> None:
     assert unrolled(lambda x, n: lax.fori_loop(0, n, lambda i, y: jnp.sin(y), x), X, np.int32(8)) == [1]
     until = graph_of(lambda x: lax.while_loop(lambda y: y[0, 0] > -1, lambda y: y - 1, x), X)
     assert unroll_turns(until) is until
+
+
+def test_a_long_body_has_two_turns_at_most() -> None:
+    def many(count: int) -> Loop:
+        def body(i: Any, y: Any) -> Any:
+            for _ in range(count):
+                y = jnp.sin(y)
+            return y
+
+        return lambda x: lax.fori_loop(0, 20, body, x)
+
+    assert unrolled(many(MAX_OPS // 4), X) == [MAX_OPS // 2]
+    assert unrolled(many(MAX_OPS - 2), X) == [2 * (MAX_OPS - 2)]
+    long = graph_of(many(PAIR_OPS // 2), X)
+    assert unroll_turns(long) is long
+
+
+def test_what_only_xla_knows_stands_in_every_turn_if_it_has_no_effect() -> None:
+    def search(x: Any) -> Any:
+        return lax.fori_loop(0, 6, lambda i, y: lax.top_k(jnp.sin(y), 4)[0], x)
+
+    def talk(x: Any) -> Any:
+        def body(i: Any, y: Any) -> Any:
+            jax.debug.callback(lambda: None)
+            return jnp.sin(y)
+
+        return lax.fori_loop(0, 6, body, x)
+
+    (loop,) = loops(check(unroll_turns(graph_of(search, X)), "unroll_turns"))
+    assert [op.name for op in loop.regions[1].ops].count("chlo.top_k") == 3
+    assert unroll_turns(before := graph_of(talk, X)) is before
 
 
 def test_the_cpu_keeps_turns() -> None:

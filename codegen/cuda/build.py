@@ -102,7 +102,7 @@ def _key(source: CudaSource, device: Device, position: int) -> str:
 
 
 def _compile(source: CudaSource, device: Device, position: int) -> str:
-    if util.find_spec("numba_cuda") is None:
+    if not can_compile():
         raise UnsupportedError("the package numba-cuda", "none", hint="pip install 'jstitch[cuda]'")
     # Imported here because numba.cuda costs a second, and a process with a warm cache never needs it.
     from jstitch.codegen.cuda.compile_kernel import compile_launch
@@ -110,6 +110,11 @@ def _compile(source: CudaSource, device: Device, position: int) -> str:
     anonymous = replace(source, name=_ANONYMOUS)
     launch = source.launches[position]
     return compile_launch(anonymous, launch, device.capability, device.ptx_version)
+
+
+def can_compile() -> bool:
+    """Whether the package that compiles kernels is installed. Planning does without."""
+    return util.find_spec("numba_cuda") is not None
 
 
 def versions() -> str:

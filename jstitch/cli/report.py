@@ -12,10 +12,14 @@ import click
 from jstitch.cli.files import InputError, make_options, planning_options
 from jstitch.cli.progress import progress
 from jstitch.cli.subjects import ARGS, SUBJECT, FunctionSubject, observe, read_subject
+from jstitch.codegen.cuda.build import can_compile
 from jstitch.inspection.inspected import Inspected
 from jstitch.inspection.report.data import report_data
 from jstitch.inspection.report.page import report_html, write_whole
+from jstitch.inspection.subject import platform_of
 from jstitch.runtime.report import last_report, record_count
+
+NOT_BUILT = "no source is shown: kernels for GPUs need numba-cuda (pip install 'jstitch[cuda]')"
 
 
 @click.command("report")
@@ -40,17 +44,20 @@ def report(
     """
     path = output or Path("-" if as_json else "report.html")
     _check(path)
-    asked = read_subject(subject, args)
+    asked, options = read_subject(subject, args), make_options(target, planner, tune)
+    kernels = can_compile() or platform_of(options) != "cuda"
     with progress() as step:
         step("planning")
         before = record_count()
-        calls = observe(asked, make_options(target, planner, tune))
+        calls = observe(asked, options, kernels=kernels)
         records = last_report(before) if isinstance(asked, FunctionSubject) else ()
         seen = Inspected(calls, records)
         data = report_data(subject, seen, lines=isinstance(asked, FunctionSubject), step=step)
         step("writing")
         text = json.dumps(data, allow_nan=False) + "\n" if as_json else report_html(data)
     _write(path, text, data)
+    if not kernels:
+        click.echo(NOT_BUILT, err=True)
 
 
 def _check(path: Path) -> None:

@@ -71,15 +71,18 @@ def read_subject(text: str, args: str | None = None) -> Subject:
     return ModuleSubject(text, read_module(Path(text)))
 
 
-def observe(subject: Subject, options: CompileOptions) -> tuple[Observed, ...]:
-    """Every stitched call in it, taken through the pipeline. Raises InputError for what cannot be."""
+def observe(subject: Subject, options: CompileOptions, *, kernels: bool = True) -> tuple[Observed, ...]:
+    """Every stitched call in it, taken through the pipeline. Raises InputError for what cannot be.
+
+    kernels: make them of what is planned.
+    """
     match subject:
         case ModuleSubject(name, module):
             with bad_input(name):
-                return (observe_module(module, options),)
+                return (observe_module(module, options, kernels=kernels),)
         case FunctionSubject(name, f, args, kwargs):
             with their_code(name):
-                return observe_function(f, args, kwargs, options)
+                return observe_function(f, args, kwargs, options, kernels=kernels)
 
 
 def inspect_subject(subject: Subject, options: CompileOptions) -> Inspected:

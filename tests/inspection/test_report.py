@@ -277,6 +277,15 @@ def test_the_command_writes_a_report_of_a_function_to_standard_output() -> None:
     assert data["lines"]
 
 
+def test_without_a_compiler_for_gpus_the_plan_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jstitch.cli.report.can_compile", lambda: False)
+    done = invoke("jstitch.demo.example:block", "--target", "h200", "--json")
+    assert done.exit_code == 0, done.output
+    kernels = json.loads(done.stdout)["kernels"]
+    assert len(kernels) > 5
+    assert "numba-cuda" in done.stderr
+
+
 def test_the_command_writes_json() -> None:
     done = invoke("-", "--json", stdin=MODULE.encode())
     assert done.exit_code == 0, done.output

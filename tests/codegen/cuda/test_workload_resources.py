@@ -50,7 +50,10 @@ class Estimate:
         return abs(self.estimated - self.assigned) <= max(8, 0.2 * self.assigned)
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+LONG = ("lamb",)  # takes ptxas two minutes: in the sweep below only
+
+
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if name not in LONG])
 def test_nothing_spills_and_shared_memory_is_the_planned_arena(name: str) -> None:
     for launch, text in texts(name):
         found = assemble(text, "sm_90")

@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import networkx as nx
+
 from jstitch.codegen.cuda.ptx.flatten import Flat, Instruction, Label, flatten
 from jstitch.codegen.cuda.ptx.parse import parse
 
@@ -134,13 +136,20 @@ def _dependences(code: tuple[Instruction, ...]) -> tuple[list[int], list[list[in
 def _turns(blocks: list[_Block]) -> list[int]:
     """For each block, how many of its turns run side by side: more than one in short innermost loops."""
     turns = [1] * len(blocks)
-    for last, block in enumerate(blocks):
-        for first in (successor for successor in block.successors if successor <= last):
-            inside = blocks[first : last + 1]
-            backward = sum(s <= first + i for i, inner in enumerate(inside) for s in inner.successors)
-            if backward == 1 and sum(len(inner.code) for inner in inside) <= _SHORT:
-                turns[first : last + 1] = [_UNROLLED] * len(inside)
+    flow = nx.DiGraph((n, successor) for n, block in enumerate(blocks) for successor in block.successors)
+    for loop in _innermost_loops(flow):
+        if sum(len(blocks[n].code) for n in loop) <= _SHORT:
+            for n in loop:
+                turns[n] = _UNROLLED
     return turns
+
+
+def _innermost_loops(flow: nx.DiGraph[int]) -> Iterator[set[int]]:
+    """The blocks of each loop that holds no other; its first block is where it is entered."""
+    for blocks in nx.strongly_connected_components(flow):
+        if len(blocks) > 1 or flow.has_edge(*(2 * tuple(blocks))):
+            inner = list(_innermost_loops(flow.subgraph(blocks - {min(blocks)})))
+            yield from inner or [blocks]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +20,7 @@ from jstitch.ir.ops import KERNEL, OPS, OpClass, has_effects, lookup
 from jstitch.ir.printer import print_graph
 from jstitch.ir.types import DType, TensorType
 from jstitch.ir.verify import check
+from tests.counting import calls
 from tests.ir.running import run_with_xla
 
 RNG = np.random.default_rng(0)
@@ -308,11 +308,9 @@ def test_huge_splats_are_never_filled_in() -> None:
             f"func.func @main() -> {type_} {{ %0 = stablehlo.constant dense<{value}> : {type_}\n"
             f" return %0 : {type_} }}"
         )
-        start = time.perf_counter()
         graph = import_module(module)
         array = graph.ops[0].attrs["value"]
         exported = export_module(graph)
-        assert time.perf_counter() - start < 0.5
         assert array.size == 50_000_000_000
         assert not any(array.strides)
         assert str(array[0, 0, 0]) in {"2.5", "1.5", "True", "(1-1j)", "-0.0", "-3"}
@@ -370,12 +368,11 @@ def test_module_without_an_entry() -> None:
         import_module(parse_module("module {}"))
 
 
-def test_importing_twenty_thousand_ops_is_quick() -> None:
+def test_importing_twenty_thousand_ops_takes_some_calls_for_each() -> None:
     lines = ["%0 = stablehlo.tanh %x : tensor<8xf32>"]
     lines += [f"%{k} = stablehlo.add %{k - 1}, %x : tensor<8xf32>" for k in range(1, 20_000)]
     body = "\n".join(lines)
     text = f"func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {{\n{body}\nreturn %19999 : tensor<8xf32> }}"
     module = parse_module(text)
-    start = time.process_time()
     assert len(import_module(module).ops) == 20_000
-    assert time.process_time() - start < 4
+    assert calls(import_module, module) < 300 * 20_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from random import Random
 
 import networkx as nx
@@ -14,6 +13,7 @@ from jstitch.ir.types import DType, TensorType
 from jstitch.passes import layer_work_span as module
 from jstitch.passes.cut_lc_layers import cut_lc_layers, roof
 from jstitch.passes.layer_work_span import layer_work_span, layers
+from tests.counting import calls
 from tests.passes.random_dags import random_dag
 
 ROW = TensorType((4,), DType.F32)
@@ -51,15 +51,13 @@ def test_a_region_is_a_frame_of_its_own_and_its_captures_count() -> None:
     assert spans == {outside: 1, choice: 0}
 
 
-def test_a_hundred_thousand_ops_take_less_than_two_seconds() -> None:
+def test_a_hundred_thousand_ops_take_a_few_calls_each() -> None:
     x = Value(ROW)
     ops = [build.add(x, x)]
     for k in range(100_000):
         ops.append(build.add(ops[-1].result, ops[k * 7919 % len(ops)].result))
     graph = Graph((x,), tuple(ops), ops[-1].results)
-    start = time.process_time()
-    layer_work_span(graph)
-    assert time.process_time() - start < 2.0
+    assert calls(layer_work_span, graph) < 20 * len(ops)
 
 
 def test_the_oracle_catches_a_span_that_forgets_users(monkeypatch: pytest.MonkeyPatch) -> None:

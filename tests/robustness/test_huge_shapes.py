@@ -15,6 +15,7 @@ from robustness_support import STRICT, check
 
 import jstitch
 from jstitch.passes.schedule import divisors
+from tests.counting import calls
 
 F32 = jnp.float32
 ROWS, COLS = 50_000, 1_000_000  # 50 billion elements
@@ -72,10 +73,9 @@ def test_more_elements_than_addresses_are_left_to_xla() -> None:
 def test_divisors_are_found_fast() -> None:
     for n in range(200):
         assert divisors(n) == (tuple(d for d in range(1, n + 1) if n % d == 0) or (1,))
-    start = time.process_time()
+    assert calls(divisors, 2**61 - 1) < 100_000  # not one for each candidate
     assert divisors(2**61 - 1) == (1, 2**61 - 1)
     assert len(divisors(2**40 * 3**10)) == 41 * 11
-    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("empty", [(0, 4), (4, 0), (2, 0, 3)], ids=str)

@@ -1,4 +1,4 @@
-"""What every planner's plan goes through: trimmed, kept where it pays, computed again, packed.
+"""What every planner's plan goes through: trimmed, kept where it pays, computed again, split, packed.
 
 {exp, broadcast}, {negate}, {abs}     ->     {exp}, {negate, abs}
 """
@@ -11,6 +11,7 @@ from jstitch.passes.gate import MARGINS, gate
 from jstitch.passes.pack_patterns import pack_patterns
 from jstitch.passes.plan import FusionPlan
 from jstitch.passes.recompute_outputs import recompute_outputs
+from jstitch.passes.split_prologues import split_prologues
 from jstitch.passes.trim_patterns import trim_patterns
 
 
@@ -18,5 +19,6 @@ def finish_plan(plan: FusionPlan, options: CompileOptions) -> FusionPlan:
     """The patterns that become kernels; the frame may have copies of ops that are computed again."""
     judged = recompute_outputs(gate(trim_patterns(plan), MARGINS[options.tune], packed=True))
     if "packing" in options.schemes:
+        judged = split_prologues(judged)
         judged = break_cycles(pack_patterns(judged, remote="remote" not in options.without), judged)
     return gate(judged, MARGINS[options.tune])

@@ -22,6 +22,7 @@ from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.types import TensorType
 from jstitch.passes.plan import is_free
 from jstitch.passes.profile import current
+from jstitch.passes.raise_levels import RowFlow, raise_levels
 from jstitch.passes.row_access import (
     UNIFORM,
     Access,
@@ -301,6 +302,7 @@ def _assign_levels(grouping: Grouping) -> Grouping:
     maker: dict[Value, Op] = {}
     cost: dict[Value, float] = {}  # cycles per element to compute it again from inputs and spills
     ready: dict[Value, int] = {}  # the first level at which that is possible
+    rows: dict[Op, list[Op]] = {}  # what reads the rows of an op inside one program
     repeated = _repeated(grouping.ops)
 
     def edge_level(op: Op, value: Value, access: Access) -> int:
@@ -310,6 +312,7 @@ def _assign_levels(grouping: Grouping) -> Grouping:
         same = group_of[source] is group_of[op] and source.name != PARTIAL
         again = value in repeated and lookup(op.name).op_class is OpClass.SHAPE
         if same and access is Access.ROW and not again:
+            rows.setdefault(source, []).append(op)
             return level[source]
         bound = _bound(value, op, group_of[op])
         if value not in spilled and cost[value] >= bound and not again:
@@ -324,6 +327,10 @@ def _assign_levels(grouping: Grouping) -> Grouping:
         cost[value], ready[value] = 1.0, level[source] + 1
         return ready[value]
 
+    def is_dear(value: Value) -> bool:
+        op = maker[value]
+        return cost[value] >= _bound(value, op, group_of[op])
+
     for op in grouping.ops:
         if not is_free(op):
             found = _accesses(op, group_of[op].rows)
@@ -333,6 +340,7 @@ def _assign_levels(grouping: Grouping) -> Grouping:
             maker[v] = op
             cost[v] = _recompute_cost(op, cost)
             ready[v] = max((ready.get(u, 0) for u in op.operands), default=0)
+    raise_levels(RowFlow(grouping.ops, level, rows, spilled, is_dear))
     _spill_between_levels(grouping)
     return grouping
 

@@ -39,6 +39,7 @@ from jstitch.passes.plan_layers import plan_layers
 from jstitch.passes.planners import AUTO, BEST, LAYERS, dynamic_programming, integer_program
 from jstitch.passes.recompute_outputs import recompute_outputs
 from jstitch.passes.restrict_schemes import restrict_schemes
+from jstitch.passes.split_prologues import split_prologues
 from jstitch.passes.split_reductions import split_reductions
 from jstitch.passes.trim_patterns import trim_patterns
 
@@ -207,6 +208,7 @@ _FINISH = (
     _plan("trim_patterns", run_on=trim_patterns, about=trim_patterns),
     _plan("gate", run_on=_gate, about=gate),
     _plan("recompute_outputs", run_on=recompute_outputs, about=recompute_outputs),
+    _plan("split_prologues", run_on=split_prologues, about=split_prologues),
     _plan("pack_patterns", run_on=_pack, about=pack_patterns),
 )
 _LAYERS = (

@@ -5,12 +5,15 @@
 
     ->   kernel 1: h = x * w;  t = tanh h;  dh = dy * (1 - t * t)     reads x, kernel 0 does not write t
 
-The residuals that autodiff keeps are such values: many of them, made of few. Values that a tensor product or
-the caller reads have to be in memory anyway and stay.
+The residuals that autodiff keeps are such values: many of them, made of few. What makes them dear is often
+much smaller, as a mean of each row is, or a mask of bools: kernel 0 then writes that instead. Values that a
+tensor product or the caller reads have to be in memory anyway and stay. XLA computes again what is only made
+of places, such as the counters of a random generator.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -24,8 +27,12 @@ from jstitch.passes.profile import current
 from jstitch.passes.sort_ops import sort_ops
 
 CONE = 200  # ops that may be computed again for one value
+LEAST = 1 << 16  # bytes of a value that is worth the ops
 SMALL = 16  # a value this many times smaller costs nothing to keep
-SHARE = 0.5  # of the time that the saved bytes take, for computing again
+NARROW = 4  # such as the bools that floats are chosen by
+WHOLE = sys.maxsize
+XLA = -1  # the reader that stands for all ops of no pattern
+SHARE = 0.5  # of the time that bytes take, for computing
 COPIED = Reason("recompute", "the consumer is computed again from a value that stays in memory")
 
 
@@ -40,17 +47,17 @@ def recompute_outputs(plan: FusionPlan) -> FusionPlan:
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A value of pattern `maker`, the ops that make it, what these read, and the patterns that read it."""
+    """A value of a pattern, the ops that make it, what these need, and the patterns (or XLA) that read it.
+
+    roots: the large ones of what is needed. fresh: those that the pattern does not write yet.
+    """
 
     value: Value
-    maker: int
     cone: tuple[Op, ...]
+    needs: frozenset[Value]
     roots: frozenset[Value]
+    fresh: frozenset[Value]
     readers: frozenset[int]
-
-    @property
-    def cycles(self) -> float:
-        return sum(map(work, self.cone)) * len(self.readers)
 
     @property
     def saved(self) -> int:
@@ -61,6 +68,7 @@ class _Candidate:
 class _Search:
     plan: FusionPlan
     owner: dict[Op, int] = field(default_factory=dict)
+    idle: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         frame = self.plan.frame
@@ -69,34 +77,85 @@ class _Search:
         self.returned = set(frame.outputs)
 
     def choose(self, number: int) -> list[_Candidate]:
-        """Values of one pattern that are better computed again, those of the same roots together."""
+        """Values of one pattern that are better computed again, those of the same roots together.
+
+        What is left may then be computed again from what the pattern writes all the same.
+        """
         groups: dict[frozenset[Value], list[_Candidate]] = {}
-        for v in self.plan.patterns[number].outputs:
+        outputs = self.plan.patterns[number].outputs
+        for v in outputs:
             found = self._candidate(number, v)
             if found is not None:
                 groups.setdefault(found.roots, []).append(found)
-        return [c for group in groups.values() if self._pays(group) for c in group]
+        chosen = {c.value: c for group in groups.values() for c in self._take(self._best(group))}
+        needed = {v for c in chosen.values() for v in c.needs}
+        for v in outputs:
+            if v in chosen or v in needed:
+                continue
+            found = self._candidate(number, v, frozenset(outputs) - chosen.keys() - {v})
+            if found is not None and self._gain([found]) > 0:
+                chosen[v] = found
+                needed |= found.needs
+                self._take([found])
+        return list(chosen.values())
 
-    def _candidate(self, number: int, value: Value) -> _Candidate | None:
-        readers = {self.owner.get(op) for op in self.users.get(value, ())} - {number}
-        if value in self.returned or None in readers or not readers:
+    def _best(self, group: list[_Candidate]) -> list[_Candidate]:
+        """The group without those that are dearer than what they save; empty when nothing is saved."""
+        while group:
+            fewer = max(([c for c in group if c is not d] for d in group), key=self._gain)
+            if self._gain(fewer) <= self._gain(group):
+                break
+            group = fewer
+        return group if self._gain(group) > 0 else []
+
+    def _candidate(
+        self, number: int, value: Value, written: frozenset[Value] = frozenset()
+    ) -> _Candidate | None:
+        """The best way to compute a value again, if there is one. written: values not to look behind."""
+        users = [op for op in self.users.get(value, ()) if self.owner.get(op) != number]
+        readers = frozenset(self.owner.get(op, XLA) for op in users)
+        if value in self.returned or not users or value.tensor.nbytes < LEAST:
             return None
-        cone, roots = self._cone(number, value)
-        kept = {v for v in self.plan.patterns[number].outputs}
-        large = {v for v in roots if v.tensor.nbytes * SMALL > value.tensor.nbytes}
-        if not cone or any(
-            v in self.producers and self._is_inside(v, number) and v not in kept for v in roots
-        ):
+        if not all(op in self.owner or lookup(op.name).op_class.is_elementwise for op in users):
             return None
-        return _Candidate(
-            value, number, cone, frozenset(large), frozenset(r for r in readers if r is not None)
-        )
+        cones = [self._cone(number, value, times, written) for times in (WHOLE, SMALL, NARROW)]
+        ways = [
+            self._way(number, value, cone, roots, readers)
+            for cone, roots in dict.fromkeys(cones)
+            if cone and not any(self._is_too_large(v, number, value) for v in roots)
+        ]
+        if XLA in readers:  # which computes places in its own kernels, but is not made to read more
+            ways = [way for way in ways if not way.roots and not way.fresh]
+        return max(ways, key=lambda c: self._gain([c]), default=None)
+
+    def _way(
+        self,
+        number: int,
+        value: Value,
+        cone: tuple[Op, ...],
+        roots: frozenset[Value],
+        readers: frozenset[int],
+    ) -> _Candidate:
+        large = frozenset(v for v in roots if v.tensor.nbytes * SMALL > value.tensor.nbytes)
+        kept = self.plan.patterns[number].outputs
+        fresh = frozenset(v for v in roots if self._is_inside(v, number) and v not in kept)
+        return _Candidate(value, cone, roots, large, fresh, readers)
+
+    def _is_too_large(self, v: Value, number: int, value: Value) -> bool:
+        """Whether the pattern would have to write about as much instead."""
+        written = not self._is_inside(v, number) or v in self.plan.patterns[number].outputs
+        return not written and v.tensor.nbytes * NARROW > value.tensor.nbytes
 
     def _is_inside(self, v: Value, number: int) -> bool:
-        return self.owner.get(self.producers[v]) == number
+        return v in self.producers and self.owner.get(self.producers[v]) == number
 
-    def _cone(self, number: int, value: Value) -> tuple[tuple[Op, ...], set[Value]]:
-        """Elementwise and shape ops of the pattern behind the value, in program order; and what they read."""
+    def _cone(
+        self, number: int, value: Value, times: int, written: frozenset[Value] = frozenset()
+    ) -> tuple[tuple[Op, ...], frozenset[Value]]:
+        """Elementwise and shape ops of the pattern behind the value, in program order; and what they read.
+
+        Nothing is looked for behind values that have so many `times` fewer bytes, or that are `written`.
+        """
         ops: set[Op] = set()
         roots: set[Value] = set()
         todo = [value]
@@ -105,30 +164,64 @@ class _Search:
             op = self.producers.get(v)
             if op is not None and is_free(op):
                 ops.add(op)
-            elif op is not None and self.owner.get(op) == number and _is_cheap(op):
-                if op not in ops:
-                    ops.add(op)
-                    todo += op.operands
-            else:
+            elif op is None or not self._is_again(op, number) or v in written:
                 roots.add(v)
+            elif v.tensor.nbytes * times <= value.tensor.nbytes:
+                roots.add(v)
+            elif op not in ops:
+                ops.add(op)
+                todo += op.operands
         if value in roots or len(ops) > CONE:
-            return (), roots
-        return tuple(op for op in self.plan.patterns[number].ops if op in ops), roots
+            return (), frozenset(roots)
+        return tuple(op for op in self.plan.patterns[number].ops if op in ops), frozenset(roots)
 
-    def _pays(self, group: Sequence[_Candidate]) -> bool:
+    def _is_again(self, op: Op, number: int) -> bool:
+        return self.owner.get(op) == number and _is_cheap(op)
+
+    def _gain(self, group: Sequence[_Candidate]) -> float:
+        """Seconds: a share of those that the saved bytes take, less those of computing again."""
         machine = current().machine
-        readers = {r for c in group for r in c.readers}
-        added = 0
-        for reader in readers:
-            known = set(self.plan.patterns[reader].inputs)
-            roots = {v for c in group if reader in c.readers for v in c.roots}
+        added = sum(v.tensor.nbytes for v in frozenset().union(*(c.fresh for c in group)))
+        for reader, mine in _by_reader(group).items():
+            known = set(self.plan.patterns[reader].inputs) if reader != XLA else set()
+            roots = {v for c in mine for v in c.roots}
             added += sum(v.tensor.nbytes for v in roots - known)
         saved = sum(c.saved for c in group) - added
         if saved <= 0:
-            return False
-        ops = {(reader, op) for c in group for reader in c.readers for op in c.cone}
-        seconds = sum(work(op) for _, op in ops) * machine.lane_cycle
-        return seconds < SHARE * saved / machine.bandwidth(saved)
+            return saved / machine.bandwidth(-saved) if saved else 0.0
+        seconds = (max(0.0, more - self._idle(reader)) for reader, more in _computing(group).items())
+        return SHARE * saved / machine.bandwidth(saved) - sum(seconds)
+
+    def _idle(self, reader: int) -> float:
+        """Seconds in which a kernel could compute more while it waits for memory."""
+        if reader == XLA:
+            return 0.0
+        if reader not in self.idle:
+            pattern, machine = self.plan.patterns[reader], current().machine
+            moved = sum(v.tensor.nbytes for v in (*pattern.inputs, *pattern.outputs))
+            busy = sum(map(work, pattern.ops)) * machine.lane_cycle
+            self.idle[reader] = max(0.0, SHARE * moved / machine.bandwidth(moved) - busy)
+        return self.idle[reader]
+
+    def _take(self, chosen: Sequence[_Candidate]) -> Sequence[_Candidate]:
+        """The same; their readers are busier from now on."""
+        for reader, more in _computing(chosen).items():
+            self.idle[reader] = max(0.0, self._idle(reader) - more)
+        return chosen
+
+
+def _by_reader(group: Iterable[_Candidate]) -> dict[int, list[_Candidate]]:
+    found: dict[int, list[_Candidate]] = {}
+    for c in group:
+        for reader in c.readers:
+            found.setdefault(reader, []).append(c)
+    return found
+
+
+def _computing(group: Iterable[_Candidate]) -> dict[int, float]:
+    """Seconds that each reader computes again, without waiting for memory."""
+    ops = {reader: {op for c in mine for op in c.cone} for reader, mine in _by_reader(group).items()}
+    return {reader: sum(map(work, found)) * current().machine.lane_cycle for reader, found in ops.items()}
 
 
 def _is_cheap(op: Op) -> bool:
@@ -138,11 +231,7 @@ def _is_cheap(op: Op) -> bool:
 
 def _rebuild(plan: FusionPlan, chosen: Iterable[_Candidate], owner: Mapping[Op, int]) -> FusionPlan:
     """The frame with copies of the cones before their readers, and the patterns over it."""
-    by_reader: dict[int, list[_Candidate]] = {}
-    for c in chosen:
-        for reader in c.readers:
-            by_reader.setdefault(reader, []).append(c)
-    copier = _Copier(by_reader, owner)
+    copier = _Copier(_by_reader(chosen), owner)
     for op in plan.frame.ops:
         copier.visit(op)
     frame = Graph(plan.frame.inputs, sort_ops(copier.ops), plan.frame.outputs)
@@ -182,7 +271,7 @@ class _Copier:
     values: dict[int, dict[Value, Value]] = field(default_factory=dict)
 
     def visit(self, op: Op) -> None:
-        reader = self.owner.get(op, -1)
+        reader = self.owner.get(op, XLA)
         if reader not in self.by_reader:
             self.ops.append(op)
             return

@@ -58,6 +58,7 @@ REMEDIES: Mapping[str, str] = {
     "cycle": "compute the op between them before or after both, so that one kernel need not wait for it",
     "trim": "none needed: the data is in memory without a kernel",
     "recompute": "none needed: reading would take longer than computing again",
+    "prologue": "none needed: one small kernel makes such numbers for all that wait for them",
     "gate": (
         "tune='off' keeps every pattern, tune='measure' decides with a clock; more work per launch (larger"
         " arrays, more ops in one function) makes it pay"

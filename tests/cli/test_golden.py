@@ -42,6 +42,7 @@ KERNEL_STEPS = {
     "form_groups",
     "place_tiles",
     "place_values",
+    "raise_levels",
     "small_parts",
     "stream",
     "write_nest",

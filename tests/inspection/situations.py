@@ -182,6 +182,17 @@ def computed_again(x: Array, v: Array, m: Array) -> tuple[Array, Array]:
     return ((h * h + 1) @ m) * h, s
 
 
+def powers(x: Array) -> Array:
+    """Dear to compute again."""
+    p = jnp.power(jnp.power(jnp.power(x, x), x), x)
+    return p / jnp.sum(p, -1, keepdims=True)
+
+
+def dropped(x: Array, key: Array) -> Array:
+    kept = jax.random.bernoulli(jax.random.fold_in(key, 3), 0.9, x.shape)
+    return jnp.where(kept, jax.nn.softmax(x) / 0.9, 0.0)
+
+
 def windowed(x: Array) -> Array:
     return jnp.exp(lax.reduce_window(jnp.tanh(x), -jnp.inf, lax.max, (33, 33), (1, 1), "SAME"))
 
@@ -315,7 +326,7 @@ SAID = (
         lift=Lift({"schemes": ("thread", "packing", "block"), **OFF}),
     ),
     Situation(
-        *("no blocks on the other way", jax.nn.softmax, (X,), ("exponential", "divide"), "scheme"),
+        *("no blocks on the other way", powers, (X,), ("power", "divide"), "scheme"),
         "what else the consumer waits for a kernel needs 'block' or 'warp'",
         {"schemes": ("thread",), "target": "h200", **OFF},
         lift=Lift({"schemes": ("thread", "block"), "target": "h200", **OFF}),
@@ -381,6 +392,10 @@ PLANNED = (
     Situation(
         *("computed again", computed_again, (shape(512, 64), shape(512), X), ("reduce", "broadcast_in_dim")),
         *("recompute", "computed again from a value that stays in memory", {"target": "h200", **OFF}),
+    ),
+    Situation(
+        *("few numbers", dropped, (X, shape(2, dtype=jnp.uint32)), ("xor", "broadcast_in_dim")),
+        *("prologue", "would wait for these few numbers", {"target": "h200", **OFF}),
     ),
     Situation(
         *("too many ops", chain, (SMALL,), ("sine", "add"), "size", "900 ops, the bound is 400", OFF),

@@ -17,7 +17,6 @@ from jstitch.passes import fuse_subgraph
 from jstitch.passes.check_plan import check_plan
 from jstitch.passes.fuse_elementwise import MAX_ROOTS, fuse_elementwise
 from jstitch.passes.fuse_subgraph import FusionOptions
-from jstitch.passes.layer_work_span import layer_work_span
 from jstitch.passes.pipeline import run
 from jstitch.passes.plan import FusionPlan, is_free, make_pattern
 from jstitch.passes.plan_layers import DEFAULT, plan_layers

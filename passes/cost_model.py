@@ -65,9 +65,7 @@ class CostEstimate:
 @per_structure
 def kernel_cost(pattern: FusionPattern) -> CostEstimate:
     """The pattern as one stitched kernel."""
-    ops = one_pass_sums(factor_sums(pattern.ops, pattern.outputs), pattern.outputs)
-    ops = block_variances(ops, pattern.outputs)
-    grouping = form_groups(ops, pattern.outputs)
+    grouping = _grouping(pattern)
     lanes: dict[tuple[int, int], list[Op]] = {}
     for op in grouping.ops:
         if not is_free(op):
@@ -78,6 +76,26 @@ def kernel_cost(pattern: FusionPattern) -> CostEstimate:
     for (level, _), ops in lanes.items():
         total += _lane_cost(grouping, ops, level, producers, pattern)
     return total
+
+
+@per_object
+def _grouping(pattern: FusionPattern) -> Grouping:
+    ops = one_pass_sums(factor_sums(pattern.ops, pattern.outputs), pattern.outputs)
+    return form_groups(block_variances(ops, pattern.outputs), pattern.outputs)
+
+
+@per_object
+@per_structure
+def partial_bytes(pattern: FusionPattern) -> int:
+    """Most bytes of the sums over rows that one program of the kernel has under way."""
+    found: dict[int, int] = {}
+    grouping = _grouping(pattern)
+    for op in grouping.ops:
+        if op.name == PARTIAL:
+            group = id(grouping.group_of[op])
+            own = sum(v.tensor.nbytes // v.shape[0] for v in op.results)
+            found[group] = found.get(group, 0) + own
+    return max(found.values(), default=0)
 
 
 def _lane_cost(

@@ -1,4 +1,4 @@
-"""What every planner's plan goes through: trimmed, kept where it pays, computed again, split, packed.
+"""What every planner's plan goes through: trimmed, shared out, kept where it pays, computed again, packed.
 
 {exp, broadcast}, {negate}, {abs}     ->     {exp}, {negate, abs}
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from jstitch.options import CompileOptions
 from jstitch.passes.break_cycles import break_cycles
 from jstitch.passes.gate import MARGINS, gate
+from jstitch.passes.hand_over import hand_over
 from jstitch.passes.pack_patterns import pack_patterns
 from jstitch.passes.plan import FusionPlan
 from jstitch.passes.recompute_outputs import recompute_outputs
@@ -17,7 +18,7 @@ from jstitch.passes.trim_patterns import trim_patterns
 
 def finish_plan(plan: FusionPlan, options: CompileOptions) -> FusionPlan:
     """The patterns that become kernels; the frame may have copies of ops that are computed again."""
-    judged = recompute_outputs(gate(trim_patterns(plan), MARGINS[options.tune], packed=True))
+    judged = recompute_outputs(gate(hand_over(trim_patterns(plan)), MARGINS[options.tune], packed=True))
     if "packing" in options.schemes:
         judged = split_prologues(judged)
         judged = break_cycles(pack_patterns(judged, remote="remote" not in options.without), judged)

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Op, Value
-from jstitch.passes.cost_model import kernel_cost
+from jstitch.passes.cost_model import kernel_cost, partial_bytes
 from jstitch.passes.fuse_subgraph import GAVE_UP, TOO_MANY
 from jstitch.passes.joined_nodes import JoinedNodes
 from jstitch.passes.plan import FusionPattern, FusionPlan, NoFuse, Reason, is_free, make_pattern
+from jstitch.passes.profile import current
 from jstitch.passes.ways_between import waits
 
 MAX_OPS = 400
@@ -25,6 +26,7 @@ FEW_OPS = 64
 SHARED = "the kernels on its sides share {found} bytes, at least {bound} are wanted for so many ops"
 USERS = 64  # of one value: the patterns of the first so many are tried
 MANY_USERS = "a value between both has {found} users, of which the patterns of the first {bound} were tried"
+WIDE = "sums over rows of one kernel for both would take {found} bytes of shared memory, there are {bound}"
 SLOWER = "one kernel for both is modelled to take {found} us, two take {bound} us"
 KEPT = ("schedule", "blocks")
 """Rules of the layers that say why two kernels would be one in phases only; then merging decides."""
@@ -40,6 +42,12 @@ def merge_patterns(plan: FusionPlan) -> FusionPlan:
     owner = merger.node_of
     refusals = (r for r in plan.refusals if owner[r.producer] != owner[r.consumer])
     return FusionPlan(plan.frame, tuple(merged), tuple(map(merger.renewed, refusals)))
+
+
+def _too_wide(pattern: FusionPattern) -> int:
+    """Bytes of a program's sums over rows, if they are on chip and find no room there; else 0."""
+    nbytes = 0 if current().machine.device is None else partial_bytes(pattern)
+    return nbytes if nbytes > current().arena_bytes else 0
 
 
 @dataclass(eq=False)
@@ -146,6 +154,9 @@ class _Merger:
         cost, apart = kernel_cost(union).seconds, self._seconds(a) + self._seconds(b)
         if cost >= apart:
             self.verdicts[a, b] = Reason("merge", SLOWER, cost * 1e6, apart * 1e6)
+            return
+        if (nbytes := _too_wide(union)) > max(map(_too_wide, (self.patterns[a], self.patterns[b]))):
+            self.verdicts[a, b] = Reason("shared memory", WIDE, nbytes, current().arena_bytes)
             return
         self._replace(a, b, union, cost)
 

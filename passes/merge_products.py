@@ -12,6 +12,7 @@ depth (of products on the way to them) do not need each other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -39,7 +40,7 @@ class _Merger:
     graph: Graph
     fixed: frozenset[Value] = frozenset()
     depth: dict[Value, int] = field(default_factory=dict)
-    groups: dict[Key, list[Op]] = field(default_factory=dict)
+    groups: dict[Key, list[_Member]] = field(default_factory=dict)
     before: list[Op] = field(default_factory=list)
 
     def merged(self) -> Graph:
@@ -59,21 +60,23 @@ class _Merger:
         depth = max((self.depth.get(v, 0) for v in op.uses), default=0) + (op.name == PRODUCT)
         self.depth.update(dict.fromkeys(op.results, depth))
         for side in (0, 1) if _is_small(op) else ():
-            if _free(op, 1 - side) is not None:
-                key = (side, op.operands[side], depth, *_form(op, side))
-                self.groups.setdefault(key, []).append(op)
+            if _free(op, 1 - side):
+                member = _member(op, 1 - side)
+                key = (side, op.operands[side], depth, *_form(member.flat, side))
+                self.groups.setdefault(key, []).append(member)
 
     def _places(self) -> dict[Op, list[Op]]:
         """What stands in the place of each merged product."""
         found: dict[Op, list[Op]] = {}
         for (side, *_), members in sorted(self.groups.items(), key=lambda item: -len(item[1])):
-            run = [op for op in members if op not in found]
+            run = [member for member in members if member.op not in found]
             if len(run) > 1:
+                views = [view for member in run for view in member.views]
                 joined, *rest = _merge(run, 1 if side == 0 else 0)
-                found |= {op: [] for op in run[1:]}
-                fixed = self.fixed.issuperset(joined.operands)
+                found |= {member.op: [] for member in run[1:]}
+                fixed = not views and self.fixed.issuperset(joined.operands)
                 self.before += [joined] * fixed
-                found[run[0]] = rest if fixed else [joined, *rest]
+                found[run[0].op] = rest if fixed else [*views, joined, *rest]
         return found
 
 
@@ -115,40 +118,68 @@ def _is_small(op: Op) -> bool:
     return sum(v.tensor.nbytes for v in (*op.operands, *op.results)) <= THRESHOLD
 
 
-def _free(op: Op, number: int) -> int | None:
-    """The dimension of an operand that is not contracted, if it has just one."""
+@dataclass(frozen=True)
+class _Member:
+    """A product, and as one of matrices: with the views that make the operand to be joined one."""
+
+    op: Op
+    flat: Op
+    views: tuple[Op, ...]
+
+
+def _free(op: Op, number: int) -> range:
+    """The dimensions of an operand that are not contracted, if they stand side by side."""
     contracted = op.attrs[f"{_SIDES[number]}_contracting_dimensions"]
     left = [d for d in range(op.operands[number].tensor.rank) if d not in contracted]
-    return left[0] if len(left) == 1 else None
+    together = left and left[-1] - left[0] + 1 == len(left)
+    return range(left[0], left[-1] + 1) if together else range(0)
+
+
+def _member(op: Op, number: int) -> _Member:
+    free, operand = _free(op, number), op.operands[number]
+    if len(free) == 1:
+        return _Member(op, op, ())
+    size = math.prod(operand.shape[free.start : free.stop])
+    view = build.reshape(operand, (*operand.shape[: free.start], size, *operand.shape[free.stop :])).located(
+        op
+    )
+    name = f"{_SIDES[number]}_contracting_dimensions"
+    contracted = tuple(d if d < free.start else d - len(free) + 1 for d in op.attrs[name])
+    rest = op.result.shape[: -len(free)] if number else op.result.shape[len(free) :]
+    shape = (*rest, size) if number else (size, *rest)
+    operands = tuple(view.result if n == number else v for n, v in enumerate(op.operands))
+    result = Value(replace(op.result.tensor, shape=shape))
+    flat = replace(op, operands=operands, results=(result,), attrs={**op.attrs, name: contracted})
+    return _Member(op, flat, (view,))
 
 
 def _form(op: Op, side: int) -> Key:
     """What products must have in common besides an operand."""
-    other = op.operands[1 - side].tensor
-    shape = tuple(n for d, n in enumerate(other.shape) if d != _free(op, 1 - side))
+    other, (free,) = op.operands[1 - side].tensor, _free(op, 1 - side)
+    shape = tuple(n for d, n in enumerate(other.shape) if d != free)
     attrs = tuple(sorted((name, value) for name, value in op.attrs.items()))
-    return shape, _free(op, 1 - side), other.dtype, op.result.tensor.dtype, attrs
+    return shape, free, other.dtype, op.result.tensor.dtype, attrs
 
 
-def _merge(run: Sequence[Op], number: int) -> Iterator[Op]:
+def _merge(run: Sequence[_Member], number: int) -> Iterator[Op]:
     """One product of operands `number` put together, and its pieces."""
-    first = run[0]
-    free = _free(first, number)
-    assert free is not None
-    joined = build.concatenate([op.operands[number] for op in run], free)
+    first = run[0].flat
+    (free,) = _free(first, number)
+    joined = build.concatenate([member.flat.operands[number] for member in run], free)
     operands = (first.operands[0], joined.result) if number else (joined.result, first.operands[1])
     along = first.result.tensor.rank - 1 if number else 0
     shape = list(first.result.shape)
     shape[along] = joined.result.shape[free]
-    product = replace(
-        first, operands=operands, results=(Value(replace(first.result.tensor, shape=tuple(shape))),)
-    )
+    result = Value(replace(first.result.tensor, shape=tuple(shape)))
     yield joined.located(first)
-    yield product
+    yield replace(first, operands=operands, results=(result,))
     start = 0
-    for op in run:
+    for member in run:
         low, high = [0] * len(shape), list(shape)
-        low[along], high[along] = start, start + op.result.shape[along]
-        piece = build.slice_(product.result, low, high, [1] * len(shape))
-        yield replace(piece, results=op.results).located(op)
+        low[along], high[along] = start, start + member.flat.result.shape[along]
+        piece = build.slice_(result, low, high, [1] * len(shape)).located(member.op)
+        if member.views:
+            yield piece
+            piece = build.reshape(piece.result, member.op.result.shape).located(member.op)
+        yield replace(piece, results=member.op.results)
         start = high[along]

@@ -29,6 +29,7 @@ from jstitch.passes.copy_returned import Returned, copy_returned
 from jstitch.passes.factor_sums import factor_sums
 from jstitch.passes.fuse_subgraph import FusionOptions
 from jstitch.passes.gate import MARGINS, gate
+from jstitch.passes.hand_over import hand_over
 from jstitch.passes.keep_counters import keep_counters
 from jstitch.passes.merge_patterns import merge_patterns
 from jstitch.passes.one_pass_sums import one_pass_sums
@@ -206,6 +207,7 @@ PREPARATION = (
 _FINISH = (
     _plan("restrict_schemes", run_on=_restrict, about=restrict_schemes),
     _plan("trim_patterns", run_on=trim_patterns, about=trim_patterns),
+    _plan("hand_over", run_on=hand_over, about=hand_over),
     _plan("gate", run_on=_gate, about=gate),
     _plan("recompute_outputs", run_on=recompute_outputs, about=recompute_outputs),
     _plan("split_prologues", run_on=split_prologues, about=split_prologues),

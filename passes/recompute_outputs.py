@@ -27,7 +27,7 @@ from jstitch.passes.profile import current
 from jstitch.passes.sort_ops import sort_ops
 
 CONE = 200  # ops that may be computed again for one value
-LEAST = 1 << 16  # bytes of a value that is worth the ops
+LEAST = 1 << 12  # bytes of a value that is worth the ops
 SMALL = 16  # a value this many times smaller costs nothing to keep
 NARROW = 4  # such as the bools that floats are chosen by
 WHOLE = sys.maxsize

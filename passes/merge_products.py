@@ -35,16 +35,20 @@ def merge_products(graph: Graph) -> Graph:
 
 @dataclass
 class _Merger:
-    """fixed: inputs that are the same in every turn of the loop whose body the graph is."""
+    """fixed: inputs that are the same in every turn of the loop whose body the graph is.
+
+    before: what is done to those before the loop. joined: the results of that, which come in as well.
+    """
 
     graph: Graph
     fixed: frozenset[Value] = frozenset()
     depth: dict[Value, int] = field(default_factory=dict)
     groups: dict[Key, list[_Member]] = field(default_factory=dict)
     before: list[Op] = field(default_factory=list)
+    joined: list[Value] = field(default_factory=list)
 
     def merged(self) -> Graph:
-        """What `before` joins before the loop comes in, and goes out, as the last values."""
+        """What is joined before the loop comes in, and goes out, as the last values."""
         ops = [new for op in self.graph.ops for new in _inside(op)]
         for op in ops:
             self._sort_in(op)
@@ -52,7 +56,7 @@ class _Merger:
         if not places and ops == list(self.graph.ops):
             return self.graph
         new = [made for op in ops for made in places.get(op, [op])]
-        joined = tuple(op.result for op in self.before)
+        joined = self.joined
         return Graph((*self.graph.inputs, *joined), sort_ops(new), (*self.graph.outputs, *joined))
 
     def _sort_in(self, op: Op) -> None:
@@ -71,12 +75,15 @@ class _Merger:
         for (side, *_), members in sorted(self.groups.items(), key=lambda item: -len(item[1])):
             run = [member for member in members if member.op not in found]
             if len(run) > 1:
-                views = [view for member in run for view in member.views]
-                joined, *rest = _merge(run, 1 if side == 0 else 0)
+                number = 1 if side == 0 else 0
+                joined, *rest = _merge(run, number)
+                before = [*(view for member in run for view in member.views), joined]
                 found |= {member.op: [] for member in run[1:]}
-                fixed = not views and self.fixed.issuperset(joined.operands)
-                self.before += [joined] * fixed
-                found[run[0].op] = rest if fixed else [*views, joined, *rest]
+                if self.fixed.issuperset(member.op.operands[number] for member in run):
+                    self.before += before
+                    self.joined.append(joined.result)
+                    before = []
+                found[run[0].op] = [*before, *rest]
         return found
 
 
@@ -98,11 +105,12 @@ def _inside_loop(op: Op) -> list[Op]:
     if merged is body:
         return [op]
     outside = dict(zip(body.inputs, op.operands, strict=True))
-    before = [
-        replace(j, operands=tuple(outside[v] for v in j.operands), results=(Value(j.result.type),))
-        for j in merger.before
-    ]
-    joined = tuple(j.result for j in before)
+    before: list[Op] = []
+    for made in merger.before:
+        operands = tuple(outside[v] for v in made.operands)
+        before.append(replace(made, operands=operands, results=(Value(made.result.type),)))
+        outside[made.result] = before[-1].result
+    joined = tuple(outside[v] for v in merger.joined)
     unread = tuple(Value(v.type) for v in joined)
     tests = Graph((*condition.inputs, *unread), condition.ops, condition.outputs)
     results = (*op.results, *(Value(v.type) for v in joined))

@@ -76,6 +76,32 @@ def test_products_of_one_right_operand_are_merged() -> None:
     assert product.result.shape == (6, 8)
 
 
+def test_products_for_several_heads_are_merged() -> None:
+    """Of activations shared on either side, also with one whose weights are a matrix of the same size."""
+
+    def forward(x: Any, p: Any, q: Any, r: Any) -> Any:
+        heads = jnp.einsum("blw,whd->blhd", x, p), jnp.einsum("blw,whd->blhd", x, q)
+        return *heads, jnp.einsum("blw,wk->blk", x, r)
+
+    def backward(x: Any, p: Any, q: Any) -> Any:
+        return jnp.einsum("blhd,blx->hdx", p, x), jnp.einsum("blhd,blx->hdx", q, x)
+
+    (product,) = products(changed(merge_products, forward, *arrays((2, 5, 8), (8, 2, 3), (8, 3, 2), (8, 6))))
+    assert product.result.shape == (2, 5, 18)
+    (product,) = products(changed(merge_products, backward, *arrays((2, 5, 8), (2, 5, 2, 3), (2, 5, 3, 2))))
+    assert product.result.shape == (12, 8)
+
+
+def test_products_whose_own_dimensions_lie_apart_are_not_merged() -> None:
+    def f(x: Any, a: Any, b: Any) -> Any:
+        return lax.dot_general(x, a, (((1,), (1,)), ((), ()))), lax.dot_general(
+            x, b, (((1,), (1,)), ((), ()))
+        )
+
+    graph = graph_of(f, arrays((4, 8), (3, 8, 2), (3, 8, 2)))
+    assert merge_products(graph) is graph
+
+
 def test_products_that_need_each_other_are_not_merged() -> None:
     def f(x: Any, a: Any) -> Any:
         b = (x @ a) @ a.T
@@ -123,6 +149,20 @@ def attention(q: Any, k: Any, v: Any) -> Any:
     """All three made by kernels."""
     scores = jnp.einsum("bqhd,bkhd->bhqk", q + 1, k * 2)
     return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores), v - 1)
+
+
+def test_the_same_weights_of_several_heads_are_joined_before_the_loop() -> None:
+    def f(x: Any, a: Any, b: Any) -> Any:
+        def turn(x: Any, _: None) -> tuple[Any, None]:
+            heads = jnp.einsum("bw,whd->bhd", x, a), jnp.einsum("bw,whd->bhd", x, b)
+            return sum(head.reshape(x.shape) for head in heads), None
+
+        return lax.scan(turn, x, None, length=3)[0]
+
+    graph = changed(merge_products, f, *arrays((5, 8), (8, 2, 4), (8, 2, 4)))
+    (product,) = products(graph)
+    assert product.result.shape == (5, 16)
+    assert "stablehlo.concatenate" in {op.name for op in graph.ops}
 
 
 def test_operands_of_batched_products_are_turned() -> None:

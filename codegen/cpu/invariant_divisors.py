@@ -3,6 +3,9 @@
 v8 = load_f32(b3, 0, 4)                         v8 = load_f32(b3, 0, 4)
 for i1 in range(0, 768):               ->       for i1 in range(0, 768):
     v9 = v7 / v8                                    v9 = divide_invariant(v7, v8)
+
+Only where the loop computes little else: a processor divides beside other arithmetic, which three
+multiplications would delay.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from dataclasses import replace
 
 from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Nest, Phase, Store
 
+FEW = 3  # values that the loop computes
 _DIVISION = re.compile(r"(\w+|float32\(\S+\)) / (\w+|float32\(\S+\))")
 _NUMBER = re.compile(r"float32\((.*)\)")
 
@@ -29,6 +33,8 @@ def _lane(lane: Lane) -> Lane:
 
 def _nest(nest: Nest) -> Nest:
     inner = len(nest.loops)
+    if sum(isinstance(i, Let) and i.depth == inner for i in nest.body) > FEW:
+        return nest
     changing = {i.name for i in nest.body if not isinstance(i, Store) and i.depth == inner}
     changing |= {a.name for a in nest.accumulators}
     changing |= {loop.var.name for loop in nest.loops}

@@ -3,23 +3,25 @@
 The Graph interpreter sums in float64, more accurately than any target does. Sums in float32, in the orders
 that targets sum in, are programs "rounded in other places", whose errors count: neighbours first, so many at
 a time; then so many interleaved partial sums; these in pairs. jax.jit itself, what CUDA's manual allows its
-special functions, and sums that start from an element, as those of one pass do, are asked where these do not
-decide.
+special functions, outputs read back from memory, and sums that start from an element, as those of one
+pass do, are asked where these do not decide.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import jax
 import numpy as np
 
 from jstitch.inspection.numerics import difference
-from jstitch.inspection.reference import references
+from jstitch.inspection.reference import reference, references
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.interpret import interpret
+from jstitch.ir.ops import build
 from jstitch.ir.types import DType
 from tests.fuzz.programs import as_jax
 
@@ -73,7 +75,8 @@ class Expected:
         """References that cost more, or are seldom needed."""
         with np.errstate(all="ignore"):
             others = shifted(self.graph, self.args), summed(self.graph, self.args, 1, 1, backwards=True)
-            return [self.jitted, *others, *nudged(self.graph, self.args)]
+            kept = reference(stored(self.graph), self.args, rounding=True)
+            return [self.jitted, kept, *others, *nudged(self.graph, self.args)]
 
     @cached_property
     def jitted(self) -> Arrays:
@@ -88,6 +91,25 @@ class Expected:
             if message is not None:
                 return f"output {n}: {message}"
         return None
+
+
+def stored(graph: Graph) -> Graph:
+    """The graph whose outputs are rounded before others read them, as what is read back from memory is.
+
+    Conversions from a type to itself are none.
+    """
+    ops: list[Op] = []
+    new: dict[Value, Value] = {}
+    for op in graph.ops:
+        if op.name == "stablehlo.convert" and op.operands[0].type == op.result.type:
+            new[op.result] = new.get(op.operands[0], op.operands[0])
+            continue
+        ops.append(replace(op, operands=tuple(new.get(v, v) for v in op.operands)))
+        for v in op.results:
+            if v in graph.outputs and v.tensor.dtype.is_float:
+                ops.append(build.convert(v, v.tensor.dtype))
+                new[v] = ops[-1].result
+    return Graph(graph.inputs, tuple(ops), tuple(new.get(v, v) for v in graph.outputs))
 
 
 def summed(graph: Graph, args: Arrays, neighbours: int, partials: int, backwards: bool = False) -> Arrays:

@@ -106,6 +106,7 @@ def test_the_quick_share_is_large_enough() -> None:
         ("columns", 68),  # threads past the end of a sliced lane
         ("large", 10704),  # a factor of a sum is a sum that was taken apart itself
         ("large", 11730),  # jax.jit's NaN is an overflow of what kernels do not round
+        ("columns", 10410),  # a mean in bf16 is an output, and read back for the differences from it
     ],
 )
 def test_programs_that_were_wrong(kind: str, seed: int) -> None:

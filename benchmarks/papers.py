@@ -22,6 +22,7 @@ import jax
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.machine import describe
 from benchmarks.table import geometric_mean
 from benchmarks.workloads.papers import PAPERS
 from benchmarks.workloads.papers.paper import Paper
@@ -80,6 +81,8 @@ def measure(paper: Paper, planners: Sequence[str], target: str = "h200") -> Row:
     return {
         "workload": paper.name,
         "source": paper.source,
+        "target": target,
+        "machine": describe(),
         "plain": counts(plain),
         "least": plain.least.total,
         "planners": {name: stitched(one) for name, one in zip(planners, found, strict=True)},

@@ -84,10 +84,15 @@ def _grouping(pattern: FusionPattern) -> Grouping:
     return form_groups(block_variances(ops, pattern.outputs), pattern.outputs)
 
 
+def wide_sums(pattern: FusionPattern) -> int:
+    """Bytes of a program's sums over rows, if they are on chip and find no room there; else 0."""
+    nbytes = 0 if current().machine.device is None else _partial_bytes(pattern)
+    return nbytes if nbytes > current().arena_bytes else 0
+
+
 @per_object
 @per_structure
-def partial_bytes(pattern: FusionPattern) -> int:
-    """Most bytes of the sums over rows that one program of the kernel has under way."""
+def _partial_bytes(pattern: FusionPattern) -> int:
     found: dict[int, int] = {}
     grouping = _grouping(pattern)
     for op in grouping.ops:

@@ -13,23 +13,22 @@ from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops.build import grows
-from jstitch.passes.break_cycles import CYCLE
-from jstitch.passes.check_plan import waiting_patterns
+from jstitch.passes.break_cycles import CYCLE, break_cycles
 from jstitch.passes.cost_model import kernel_cost
 from jstitch.passes.keep_patterns import cut_edges
-from jstitch.passes.plan import FusionPattern, FusionPlan, is_free, make_patterns
+from jstitch.passes.plan import FusionPattern, FusionPlan, is_free, make_patterns, with_constants
 
 LEAST = 1 << 16  # bytes between two patterns that are worth a look
 SEARCH = 2000  # ops looked at for a way from one pattern to another; then there is said to be one
 
 
 def hand_over(plan: FusionPlan) -> FusionPlan:
-    """The plan with such parts where they move fewer bytes, if it stays acyclic."""
+    """The plan with such parts where they move fewer bytes."""
     search = _Search(plan.frame, list(plan.patterns))
     if not any([search.improve(number) for number in range(len(plan.patterns))]):
         return plan
     found = cut_edges(plan, search.patterns, lambda *_: CYCLE)
-    return plan if waiting_patterns(found) else found
+    return break_cycles(found, plan)
 
 
 @dataclass(eq=False)
@@ -71,10 +70,10 @@ class _Search:
         """The other pattern with what it can take over, and what is left of this one."""
         pattern, taker = self.patterns[number], self.patterns[other]
         taken = self._early(pattern, other)
-        left = [op for op in pattern.ops if op not in taken]
-        if not taken or all(map(is_free, left)):
+        left = [op for op in pattern.ops if op not in taken and not is_free(op)]
+        if not taken or not left:
             return None
-        groups = (*taker.ops, *(op for op in pattern.ops if op in taken or is_free(op))), left
+        groups = [with_constants(ops, self.producers) for ops in ((*taker.ops, *taken), left)]
         made = make_patterns(self.frame, groups, "hand_over")
         return replace(made[0], origin=taker.origin), replace(made[1], origin=pattern.origin)
 

@@ -28,6 +28,7 @@ from jstitch.passes.plan import (
     is_free,
     make_pattern,
     make_patterns,
+    with_constants,
 )
 from jstitch.passes.plan_layers import partition_reason
 from jstitch.passes.profile import current
@@ -55,9 +56,9 @@ def demanded(pattern: FusionPattern) -> Together | None:
 
 def hold_together(frame: Graph, options: CompileOptions) -> Held:
     """The frame that planners are to see. Raises CannotFuseError for a strict group that no kernel holds."""
-    held = Held(frame)
+    held, producers = Held(frame), frame.producers()
     for group, ops in _groups(frame).items():
-        pattern = trim(FusionPlan(frame, ()), make_pattern(frame, [*_free(frame, ops), *ops], TOGETHER))
+        pattern = trim(FusionPlan(frame, ()), make_pattern(frame, with_constants(ops, producers), TOGETHER))
         why = None if pattern is None else _why_not(held.frame, frame, pattern, options)
         if why is not None:
             refuse(group, why, ops[0].loc)
@@ -86,12 +87,6 @@ def _groups(frame: Graph) -> dict[Together, list[Op]]:
         if group is not None and not is_free(op) and partition_reason(op) is None:
             found.setdefault(group, []).append(op)
     return {group: ops for group, ops in found.items() if len(ops) > 1}
-
-
-def _free(frame: Graph, ops: Sequence[Op]) -> list[Op]:
-    """Free ops that these use."""
-    used = {v for op in ops for v in op.operands}
-    return [op for op in frame.ops if is_free(op) and not used.isdisjoint(op.results)]
 
 
 def _first(pattern: FusionPattern) -> Op:

@@ -11,14 +11,16 @@ in every cycle; few also have too little of memory's traffic under way at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jstitch.codegen.cuda.deal import WARP, Dealt, Mode
 from jstitch.codegen.cuda.emit import BLOCK, emit
+from jstitch.codegen.cuda.emit_strips import strip_homes
 from jstitch.codegen.cuda.homes import Homes, NoRoom, find_homes
 from jstitch.codegen.cuda.live_values import FIXED, live_registers
 from jstitch.codegen.cuda.source import Launch
+from jstitch.codegen.cuda.strips import StripLane
 from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Phase
 from jstitch.device_spec import DeviceSpec, occupancy
 from jstitch.passes.latency_value import Latency
@@ -35,8 +37,8 @@ FLYING_BYTES = 32 * WARP  # of one warp's loads on their way at once
 
 def gpu_phases(kernel: Kernel, machine: Machine, spec: DeviceSpec) -> Iterator[Latency]:
     """The latency of each launch. Raises NoRoom for a kernel that the device cannot hold."""
-    launches = emit(kernel, spec.shared_optin).source.launches
-    for phase, launch in zip(kernel.phases, launches, strict=True):
+    emitted = emit(kernel, spec.shared_optin)
+    for phase, launch in zip(emitted.phases, emitted.source.launches, strict=True):
         yield launch_latency(thread_work(phase, launch, spec), launch, machine, spec)
 
 
@@ -69,22 +71,37 @@ def launch_latency(work: WarpWork, launch: Launch, machine: Machine, spec: Devic
 
 
 def thread_work(phase: Phase, launch: Launch, spec: DeviceSpec) -> WarpWork:
-    parts = [_lane_work(lane, launch.block, spec) for lane in phase.lanes]
+    return _together([_lane_work(lane, launch.block, spec) for lane in phase.lanes])
+
+
+def _lane_work(lane: Lane, block: int, spec: DeviceSpec) -> WarpWork:
+    try:
+        parts = [_work(homes, turns) for homes, turns in lane_homes(lane, spec.shared_optin, block)]
+    except NoRoom:  # emitted in turned tiles, which need no homes
+        return WarpWork(lane.work / WARP, 0.0, FIXED)
+    return _together(parts)
+
+
+def _together(parts: Sequence[WarpWork]) -> WarpWork:
     return WarpWork(
         sum(p.cycles for p in parts), sum(p.waits for p in parts), max(p.registers for p in parts)
     )
 
 
-def _lane_work(lane: Lane, block: int, spec: DeviceSpec) -> WarpWork:
-    try:
-        homes = find_homes(lane, spec.shared_optin, max(block, BLOCK))
-    except NoRoom:  # emitted in turned tiles, which need no homes
-        return WarpWork(lane.work / WARP, 0.0, FIXED)
-    rows = 1 if lane.flat else lane.rows
-    team_warps = homes.team.threads / WARP  # teams smaller than a warp share one
-    cycles = sum(_nest_cycles(homes, d) for d in homes.nests) * rows * team_warps
-    waits = sum(_wait_cycles(homes, d) for d in homes.nests) * rows * team_warps
-    return WarpWork(cycles, waits, live_registers(homes))
+def lane_homes(lane: Lane, arena_bytes: int, block: int) -> list[tuple[Homes, int]]:
+    """Where a lane's threads keep values, and how often a team works so; its rows last. Raises NoRoom."""
+    block = max(block, BLOCK)
+    if not isinstance(lane, StripLane):
+        return [(find_homes(lane, arena_bytes, block), 1 if lane.flat else lane.rows)]
+    columns, rows = strip_homes(lane, arena_bytes, block)
+    return [*([(columns, lane.programs)] if columns else []), (rows, lane.rows * lane.strips)]
+
+
+def _work(homes: Homes, turns: int) -> WarpWork:
+    warps = turns * homes.team.threads / WARP  # teams smaller than a warp share one
+    cycles = sum(_nest_cycles(homes, d) for d in homes.nests)
+    waits = sum(_wait_cycles(homes, d) for d in homes.nests)
+    return WarpWork(cycles * warps, waits * warps, live_registers(homes))
 
 
 def _nest_cycles(homes: Homes, d: Dealt) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Op, Value
-from jstitch.passes.cost_model import kernel_cost, partial_bytes
+from jstitch.passes.cost_model import kernel_cost, wide_sums
 from jstitch.passes.fuse_subgraph import GAVE_UP, TOO_MANY
 from jstitch.passes.joined_nodes import JoinedNodes
 from jstitch.passes.plan import FusionPattern, FusionPlan, NoFuse, Reason, is_free, make_pattern
@@ -42,12 +42,6 @@ def merge_patterns(plan: FusionPlan) -> FusionPlan:
     owner = merger.node_of
     refusals = (r for r in plan.refusals if owner[r.producer] != owner[r.consumer])
     return FusionPlan(plan.frame, tuple(merged), tuple(map(merger.renewed, refusals)))
-
-
-def _too_wide(pattern: FusionPattern) -> int:
-    """Bytes of a program's sums over rows, if they are on chip and find no room there; else 0."""
-    nbytes = 0 if current().machine.device is None else partial_bytes(pattern)
-    return nbytes if nbytes > current().arena_bytes else 0
 
 
 @dataclass(eq=False)
@@ -155,7 +149,7 @@ class _Merger:
         if cost >= apart:
             self.verdicts[a, b] = Reason("merge", SLOWER, cost * 1e6, apart * 1e6)
             return
-        if (nbytes := _too_wide(union)) > max(map(_too_wide, (self.patterns[a], self.patterns[b]))):
+        if nbytes := wide_sums(union):
             self.verdicts[a, b] = Reason("shared memory", WIDE, nbytes, current().arena_bytes)
             return
         self._replace(a, b, union, cost)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import networkx as nx
 
 from jstitch.ir.graph import Op
-from jstitch.passes.cost_model import kernel_cost
+from jstitch.passes.cost_model import kernel_cost, wide_sums
 from jstitch.passes.plan import FusionPattern, FusionPlan, is_free, make_patterns
 from jstitch.passes.profile import current
 
@@ -27,7 +27,7 @@ def pack_patterns(plan: FusionPlan, *, remote: bool = True) -> FusionPlan:
     alone: list[FusionPattern] = []
     for pattern in plan.patterns:
         first = next(op for op in pattern.ops if not is_free(op))
-        if kernel_cost(pattern).seconds < SMALL:
+        if kernel_cost(pattern).seconds < SMALL and not wide_sums(pattern):
             by_depth.setdefault(depth[first], []).append(pattern)
         else:
             alone.append(pattern)

@@ -127,6 +127,13 @@ def is_free(op: Op) -> bool:
     return is_splat(value) or 0 < value.size <= FREE_ELEMENTS
 
 
+def with_constants(ops: Iterable[Op], producers: Mapping[Value, Op]) -> list[Op]:
+    """The ops, after the free ops that they read."""
+    found = list(ops)
+    makers = dict.fromkeys(producers[v] for op in found for v in op.operands if v in producers)
+    return [*(op for op in makers if is_free(op) and op not in found), *found]
+
+
 def make_pattern(frame: Graph, ops: Iterable[Op], origin: str) -> FusionPattern:
     """The pattern of these ops of `frame`, with its inputs and outputs worked out.
 

@@ -19,7 +19,15 @@ from jstitch.ir.graph import Graph, Op
 from jstitch.passes.check_plan import contract
 from jstitch.passes.explore_patterns import Candidate, candidate, explore_patterns
 from jstitch.passes.fuse_remote import fuse_remote
-from jstitch.passes.plan import FusionPattern, FusionPlan, NoFuse, Reason, is_free, make_patterns
+from jstitch.passes.plan import (
+    FusionPattern,
+    FusionPlan,
+    NoFuse,
+    Reason,
+    is_free,
+    make_patterns,
+    with_constants,
+)
 from jstitch.passes.plan_layers import partition_reason
 from jstitch.passes.run_order import run_order
 from jstitch.passes.savings import modelled_seconds
@@ -81,14 +89,8 @@ class _Planner:
         return [candidate(self.scorer, s, p.origin) for s, p in zip(sketches, plan.patterns, strict=True)]
 
     def _patterns(self, plan: Iterable[Candidate]) -> tuple[FusionPattern, ...]:
-        groups = [self._with_free(self.table.ops[m] for m in c.members) for c in plan]
+        groups = [with_constants((self.table.ops[m] for m in c.members), self.producers) for c in plan]
         return make_patterns(self.frame, groups, "plan_dp")
-
-    def _with_free(self, ops: Iterable[Op]) -> list[Op]:
-        """The ops, and the constants that they use."""
-        found = list(ops)
-        makers = (self.producers.get(v) for op in found for v in op.operands)
-        return [*dict.fromkeys(op for op in makers if op is not None and is_free(op)), *found]
 
     # -- the result -------------------------------------------------------------------------------------
 

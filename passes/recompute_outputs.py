@@ -29,7 +29,7 @@ from jstitch.passes.sort_ops import sort_ops
 CONE = 200  # ops that may be computed again for one value
 LEAST = 1 << 12  # bytes of a value that is worth the ops
 SMALL = 16  # a value this many times smaller costs nothing to keep
-NARROW = 4  # such as the bools that floats are chosen by
+NARROW = 4  # a value so many times smaller, such as the bools that floats are chosen by, is written instead
 WHOLE = sys.maxsize
 XLA = -1  # the reader that stands for all ops of no pattern
 SHARE = 0.5  # of the time that bytes take, for computing
@@ -41,8 +41,8 @@ def recompute_outputs(plan: FusionPlan) -> FusionPlan:
     if not current().recompute:
         return plan
     search = _Search(plan)
-    chosen = {number: found for number in range(len(plan.patterns)) if (found := search.choose(number))}
-    return _rebuild(plan, [c for found in chosen.values() for c in found], search.owner) if chosen else plan
+    chosen = [c for number in range(len(plan.patterns)) for c in search.choose(number)]
+    return _rebuild(plan, chosen, search.owner) if chosen else plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,10 +119,9 @@ class _Search:
         if not all(op in self.owner or lookup(op.name).op_class.is_elementwise for op in users):
             return None
         cones = [self._cone(number, value, times, written) for times in (WHOLE, SMALL, NARROW)]
+        found = (self._way(number, value, *cone, readers) for cone in dict.fromkeys(cones) if cone[0])
         ways = [
-            self._way(number, value, cone, roots, readers)
-            for cone, roots in dict.fromkeys(cones)
-            if cone and not any(self._is_too_large(v, number, value) for v in roots)
+            way for way in found if all(v.tensor.nbytes * NARROW <= value.tensor.nbytes for v in way.fresh)
         ]
         if XLA in readers:  # which computes places in its own kernels, but is not made to read more
             ways = [way for way in ways if not way.roots and not way.fresh]
@@ -137,17 +136,9 @@ class _Search:
         readers: frozenset[int],
     ) -> _Candidate:
         large = frozenset(v for v in roots if v.tensor.nbytes * SMALL > value.tensor.nbytes)
-        kept = self.plan.patterns[number].outputs
-        fresh = frozenset(v for v in roots if self._is_inside(v, number) and v not in kept)
+        inside = {v for v in roots if v in self.producers and self.owner.get(self.producers[v]) == number}
+        fresh = frozenset(inside.difference(self.plan.patterns[number].outputs))
         return _Candidate(value, cone, roots, large, fresh, readers)
-
-    def _is_too_large(self, v: Value, number: int, value: Value) -> bool:
-        """Whether the pattern would have to write about as much instead."""
-        written = not self._is_inside(v, number) or v in self.plan.patterns[number].outputs
-        return not written and v.tensor.nbytes * NARROW > value.tensor.nbytes
-
-    def _is_inside(self, v: Value, number: int) -> bool:
-        return v in self.producers and self.owner.get(self.producers[v]) == number
 
     def _cone(
         self, number: int, value: Value, times: int, written: frozenset[Value] = frozenset()
@@ -187,10 +178,8 @@ class _Search:
             roots = {v for c in mine for v in c.roots}
             added += sum(v.tensor.nbytes for v in roots - known)
         saved = sum(c.saved for c in group) - added
-        if saved <= 0:
-            return saved / machine.bandwidth(-saved) if saved else 0.0
         seconds = (max(0.0, more - self._idle(reader)) for reader, more in _computing(group).items())
-        return SHARE * saved / machine.bandwidth(saved) - sum(seconds)
+        return SHARE * saved / machine.bandwidth(abs(saved)) - sum(seconds)
 
     def _idle(self, reader: int) -> float:
         """Seconds in which a kernel could compute more while it waits for memory."""

@@ -10,11 +10,11 @@ packing   patterns that do not depend on each other share a kernel (`pack_patter
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
-from jstitch.ir.graph import Op, Value
+from jstitch.ir.graph import Op
 from jstitch.passes.keep_patterns import cut_edges
-from jstitch.passes.plan import FusionPattern, FusionPlan, Reason, is_free, make_patterns
+from jstitch.passes.plan import FusionPattern, FusionPlan, Reason, is_free, make_patterns, with_constants
 from jstitch.passes.profile import current
 from jstitch.passes.row_access import is_reduction
 
@@ -54,15 +54,8 @@ def _pieces(pattern: FusionPattern, schemes: Collection[str]) -> list[list[Op]]:
             continue
         before = (producers[v] for v in op.operands if v in producers and producers[v] in piece)
         piece[op] = max((piece[p] + (not _allowed(p, schemes)) for p in before), default=0)
-        members = found.setdefault(piece[op], [])
-        members += [p for p in _free_producers(op, producers) if p not in members]
-        members.append(op)
-    return list(found.values())
-
-
-def _free_producers(op: Op, producers: Mapping[Value, Op]) -> list[Op]:
-    made = (producers[v] for v in op.operands if v in producers)
-    return list(dict.fromkeys(p for p in made if is_free(p)))
+        found.setdefault(piece[op], []).append(op)
+    return [with_constants(ops, producers) for ops in found.values()]
 
 
 def _allowed(producer: Op, schemes: Collection[str]) -> bool:

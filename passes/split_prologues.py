@@ -8,13 +8,13 @@ The small kernels of many patterns are packed into one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.passes.cost_model import kernel_cost, work
 from jstitch.passes.keep_patterns import cut_edges
-from jstitch.passes.plan import FusionPattern, FusionPlan, Reason, is_free, make_patterns
+from jstitch.passes.plan import FusionPattern, FusionPlan, Reason, is_free, make_patterns, with_constants
 from jstitch.passes.profile import current
 
 FEW = 64  # elements of a tensor that a prologue reads or makes
@@ -26,17 +26,18 @@ def split_prologues(plan: FusionPlan) -> FusionPlan:
     """The plan with such ops in patterns of their own, where that leaves the others a launch less."""
     if current().machine.device is None:
         return plan
-    patterns = [part for pattern in plan.patterns for part in _split(plan.frame, pattern)]
+    producers = plan.frame.producers()
+    patterns = [part for pattern in plan.patterns for part in _split(plan.frame, pattern, producers)]
     if len(patterns) == len(plan.patterns):
         return plan
     return cut_edges(plan, patterns, lambda *_: LAUNCH)
 
 
-def _split(frame: Graph, pattern: FusionPattern) -> Iterator[FusionPattern]:
+def _split(frame: Graph, pattern: FusionPattern, producers: Mapping[Value, Op]) -> Iterator[FusionPattern]:
     before = _prologue(pattern)
     rest = [op for op in pattern.ops if op not in before and not is_free(op)]
     if before and rest:
-        groups = [_with_constants(ops, pattern) for ops in (before, rest)]
+        groups = [with_constants(ops, producers) for ops in (before, rest)]
         first, last = make_patterns(frame, groups, "split_prologues")
         if kernel_cost(last).launches < kernel_cost(pattern).launches:
             yield first
@@ -74,10 +75,3 @@ def _cone(value: Value, makers: Mapping[Value, Op]) -> set[Op]:
             found.add(op)
             todo += op.operands
     return found
-
-
-def _with_constants(ops: Iterable[Op], pattern: FusionPattern) -> list[Op]:
-    """The ops, and those free ones of the pattern that they read."""
-    chosen = list(ops)
-    read = {v for op in chosen for v in op.operands}
-    return [*chosen, *(op for op in pattern.ops if is_free(op) and read.intersection(op.results))]

@@ -34,9 +34,13 @@ class LaunchBuffers:
 
 @dataclass(frozen=True)
 class Emitted:
-    """The source, the buffers of each of its launches, and where lanes keep values (alike ones once)."""
+    """The source, its launches' phases and buffers, and where lanes keep values (alike ones once).
+
+    phases: may be fewer than the kernel's, see `in_strips`.
+    """
 
     source: CudaSource
+    phases: tuple[Phase, ...]
     launches: tuple[LaunchBuffers, ...]
     memory: tuple[LaneMap, ...] = ()
 
@@ -49,7 +53,8 @@ def emit(kernel: Kernel, arena_bytes: int) -> Emitted:
     buffers: list[LaunchBuffers] = []
     memory: list[LaneMap] = []
     written: set[Buffer] = set()
-    for n, phase in enumerate(in_strips(kernel.phases, in_place)):
+    phases = in_strips(kernel.phases, in_place)
+    for n, phase in enumerate(phases):
         part = _Phase(phase, f"phase{n}", in_place, written, arena_bytes)
         texts += ["", "", *part.text()]
         launches.append(part.launch())
@@ -58,7 +63,7 @@ def emit(kernel: Kernel, arena_bytes: int) -> Emitted:
         written |= set(part.buffers.results)
     body = "\n".join(texts)
     source = CudaSource(kernel.name, f"{_imports(body)}{body}\n", tuple(launches))
-    return Emitted(source, tuple(buffers), tuple(memory))
+    return Emitted(source, tuple(phases), tuple(buffers), tuple(memory))
 
 
 def _imports(body: str) -> str:

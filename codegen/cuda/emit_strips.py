@@ -20,7 +20,7 @@ from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, deal, mentions
 from jstitch.codegen.cuda.emit_lane import LaneText, RowLane
 from jstitch.codegen.cuda.emit_nest import Names, NestText, guarded, indent
 from jstitch.codegen.cuda.exchange import Team, exchange_slices, slices_bytes
-from jstitch.codegen.cuda.homes import Common, Homes, InRegisters, NoRoom
+from jstitch.codegen.cuda.homes import Common, Homes, InRegisters, NoRoom, find_homes
 from jstitch.codegen.cuda.strips import BAND, STRIP, StripLane
 from jstitch.codegen.cuda.traffic import traffic
 from jstitch.codegen.kernel_ir import ROW, Buffer, Combine, Instr, Let, Load, Space, Store
@@ -41,8 +41,18 @@ def emit_strips(
 ) -> LaneText:
     """The lane's code for one CTA of at least `block` threads. Raises NoRoom."""
     columns = _Columns(lane, pointer, read_only, block) if lane.before else None
-    rows = replace(lane, stages=lane.stages[lane.before :], before=0)
-    return _Rows(rows, columns, pointer, read_only, arena_bytes, block).emit()
+    return _Rows(_after_columns(lane), columns, pointer, read_only, arena_bytes, block).emit()
+
+
+def strip_homes(lane: StripLane, arena_bytes: int, block: int) -> tuple[Homes | None, Homes]:
+    """Where threads keep values: about the strip's columns, if any, and about the rows. Raises NoRoom."""
+    columns = _Columns(lane, str, lambda _: True, block) if lane.before else None
+    rows = find_homes(_after_columns(lane), arena_bytes, block, columns.common if columns else None)
+    return columns.homes() if columns else None, rows
+
+
+def _after_columns(lane: StripLane) -> StripLane:
+    return replace(lane, stages=lane.stages[lane.before :], before=0)
 
 
 class _ColumnNest(NestText):
@@ -82,7 +92,7 @@ class _Columns:
 
     def lines(self) -> list[str]:
         threads = self.team.threads
-        homes = self._homes()
+        homes = self.homes()
         registers = [(h, b) for b, h in homes.tiles.items() if isinstance(h, InRegisters)]
         lines = [f"t = remainder_pos(thread(), {threads})", f"team = quotient(thread(), {threads})"]
         lines += [f"{h.name} = registers_{b.type.dtype.compute.name.lower()}(1)" for h, b in registers]
@@ -96,7 +106,7 @@ class _Columns:
                 lines += _ColumnNest(homes, d, names, 2).loops()
         return [*map(_renamed, lines), "barrier()"]
 
-    def _homes(self) -> Homes:
+    def homes(self) -> Homes:
         size = self.lane.columns
         homes = Homes(self.lane, self.nests, {}, {size: 1}, self.team, {**self.common}, unrolled={size})
         for d in homes.nests:

@@ -110,9 +110,9 @@ def _turns(blocks: list[Block]) -> list[int]:
 def _innermost_loops(flow: nx.DiGraph[int]) -> Iterator[set[int]]:
     """The blocks of each loop that holds no other; its first block is where it is entered."""
     for blocks in nx.strongly_connected_components(flow):
-        if len(blocks) > 1 or flow.has_edge(*(2 * tuple(blocks))):
-            inner = list(_innermost_loops(flow.subgraph(blocks - {min(blocks)})))
-            yield from inner or [blocks]
+        first = min(blocks)
+        if len(blocks) > 1 or flow.has_edge(first, first):
+            yield from list(_innermost_loops(flow.subgraph(blocks - {first}))) or [blocks]
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jstitch.codegen.backend import CannotBuildError
-from jstitch.codegen.cuda.emit import BLOCK, emit
-from jstitch.codegen.cuda.homes import NoRoom, find_homes
+from jstitch.codegen.cuda.emit import emit
+from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.cuda.source import Launch
-from jstitch.codegen.kernel_ir import Kernel
+from jstitch.codegen.kernel_ir import Kernel, Phase
 from jstitch.device_spec import DeviceSpec, occupancy
 from jstitch.ir.graph import Op
 from jstitch.options import CompileOptions
@@ -22,7 +22,7 @@ from jstitch.passes.apply_template import WARP
 from jstitch.passes.build_nest import CannotLowerError
 from jstitch.passes.choose_template import best_kernel
 from jstitch.passes.latency_cpu import cpu_phases
-from jstitch.passes.latency_gpu import WarpWork, launch_latency, thread_work
+from jstitch.passes.latency_gpu import WarpWork, lane_homes, launch_latency, thread_work
 from jstitch.passes.latency_value import Latency
 from jstitch.passes.plan import FusionPattern, Reason, is_free
 from jstitch.passes.profile import Profile, current
@@ -131,25 +131,26 @@ class KernelMaker:
 def _facts(kernel: Kernel, pattern: FusionPattern) -> KernelFacts:
     machine = current().machine
     launches: tuple[LaunchFacts, ...] = ()
-    lanes = tuple(_lanes(kernel))
+    phases: Sequence[Phase] = kernel.phases
     if machine.device is None:
         buffers = len(kernel.args) + len(kernel.results)
         called = Latency(launches=machine.call_seconds + buffers * machine.operand)
         latency = sum(cpu_phases(kernel, machine), called)
+        lanes = tuple(_lanes(phases))
     else:
         spec = machine.device
-        emitted = emit(kernel, spec.shared_optin).source.launches
-        phases = list(zip(kernel.phases, emitted, strict=True))
-        works = [thread_work(phase, launch, spec) for phase, launch in phases]
-        timed = zip(works, emitted, strict=True)
+        emitted = emit(kernel, spec.shared_optin)
+        phases, given = emitted.phases, emitted.source.launches
+        works = [thread_work(phase, launch, spec) for phase, launch in zip(phases, given, strict=True)]
+        timed = list(zip(works, given, strict=True))
         latency = sum((launch_latency(w, launch, machine, spec) for w, launch in timed), Latency())
-        launches = tuple(_launch(w, launch, spec) for w, launch in zip(works, emitted, strict=True))
-        lanes = tuple(replace(lane, threads=_team(kernel, lane, emitted, spec)) for lane in lanes)
+        launches = tuple(_launch(w, launch, spec) for w, launch in timed)
+        lanes = tuple(replace(x, threads=_team(phases[x.phase], x, given, spec)) for x in _lanes(phases))
     return KernelFacts(
         str(kernel.template or ""),
-        tuple(_schemes(lanes, len(kernel.phases), pattern)),
-        len(kernel.phases),
-        max((sum(lane.programs for lane in phase.lanes) for phase in kernel.phases), default=0),
+        tuple(_schemes(lanes, len(phases), pattern)),
+        len(phases),
+        max((sum(lane.programs for lane in phase.lanes) for phase in phases), default=0),
         kernel.arena_bytes,
         kernel.scratch_bytes,
         launches,
@@ -166,8 +167,8 @@ def _launch(work: WarpWork, launch: Launch, spec: DeviceSpec) -> LaunchFacts:
     )
 
 
-def _lanes(kernel: Kernel) -> Iterator[LaneFacts]:
-    for number, phase in enumerate(kernel.phases):
+def _lanes(phases: Sequence[Phase]) -> Iterator[LaneFacts]:
+    for number, phase in enumerate(phases):
         found = Counter(
             LaneFacts(number, 1, x.rows, x.step, x.programs, x.threads or 1, x.work, x.flat, notes)
             for x in phase.lanes
@@ -176,14 +177,15 @@ def _lanes(kernel: Kernel) -> Iterator[LaneFacts]:
         yield from (replace(lane, times=times) for lane, times in found.items())
 
 
-def _team(kernel: Kernel, facts: LaneFacts, launches: Sequence[Launch], spec: DeviceSpec) -> int:
+def _team(phase: Phase, facts: LaneFacts, launches: Sequence[Launch], spec: DeviceSpec) -> int:
     """Threads that share a row, as the emitter chooses them."""
-    lane = next(x for x in kernel.phases[facts.phase].lanes if (x.rows, x.work) == (facts.rows, facts.work))
+    lane = next(x for x in phase.lanes if (x.rows, x.work) == (facts.rows, facts.work))
     block = launches[facts.phase].block
     try:
-        return find_homes(lane, spec.shared_optin, max(block, BLOCK)).team.threads
+        homes, _ = lane_homes(lane, spec.shared_optin, block)[-1]
     except NoRoom:  # emitted in turned tiles
         return block
+    return homes.team.threads
 
 
 def _schemes(lanes: Sequence[LaneFacts], phases: int, pattern: FusionPattern) -> Iterator[str]:

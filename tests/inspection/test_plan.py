@@ -57,6 +57,26 @@ def test_kernels_have_their_resources(planned: ProgramPlan) -> None:
         assert p.kernel.schedule.count(";") > 1
 
 
+@pytest.mark.parametrize("gradient", [False, True])
+def test_statistics_of_columns_have_theirs(gradient: bool) -> None:
+    """Three phases of the Kernel IR that are two launches."""
+
+    def batch_norm(x: jax.Array) -> jax.Array:
+        return (x - x.mean(0)) * jax.lax.rsqrt(x.var(0) + 1e-5)
+
+    f = jax.grad(lambda x: jnp.sin(batch_norm(x)).sum()) if gradient else batch_norm
+    x = jax.ShapeDtypeStruct((25088, 256), jnp.float32)
+    (pattern,) = jstitch.plan(f, H200)(x).patterns
+    made = pattern.kernel
+    assert made is not None
+    assert made.phases == len(made.launches) == (4 if gradient else 2)
+    assert {lane.phase for lane in made.lanes} == set(range(made.phases))
+    assert all(launch.grid > 1 and launch.registers > 18 for launch in made.launches)
+    assert all(lane.threads > 1 for lane in made.lanes)
+    text = str(jstitch.explain(f, H200)(x))
+    assert f"launch {made.phases - 1}: {made.launches[-1].grid} CTAs of 256 threads" in text
+
+
 def test_alike_patterns_are_one_line(planned: ProgramPlan) -> None:
     rows = [line for line in str(planned).splitlines() if line.startswith("│")]
     assert len(rows) == 2

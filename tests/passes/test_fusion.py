@@ -180,4 +180,4 @@ def test_check_plan_sees_wrong_plans() -> None:
 def test_the_work_of_planning_is_near_linear() -> None:
     sizes = (1_000, 10_000)
     few, many = (calls(plan_layers, random_dag(Random(0), ops)) for ops in sizes)
-    assert exponent(sizes, (few, many)) <= 1.2
+    assert exponent(sizes, (few, many)) <= 1.1

@@ -28,7 +28,7 @@ from jstitch.ir.index import Var
 from jstitch.passes import profile
 from jstitch.passes.bandwidth_curve import BandwidthCurve
 from jstitch.passes.latency import Latency, kernel_latency
-from jstitch.passes.latency_gpu import WarpWork, launch_latency
+from jstitch.passes.latency_gpu import WarpWork, launch_latency, thread_work
 from jstitch.passes.machine import Machine
 from jstitch.passes.nest_work import Way, count, text_cycles
 
@@ -209,3 +209,19 @@ def test_rows_that_are_read_again_are_dearer() -> None:
 def test_phases_are_launches_on_a_gpu() -> None:
     columns = on_gpu(lambda x: jnp.sum(x, 0), 8192, 256)
     assert columns.launches == pytest.approx(2 * H200.launch_seconds)
+
+
+def test_three_phases_in_two_launches() -> None:
+    """Statistics of columns that the rows' launch combines itself (`in_strips`)."""
+    with profile.using(GPU):
+        norm = kernel(lambda x: (x - x.mean(0)) * jax.lax.rsqrt(x.var(0) + 1e-5), 16384, 256)
+        found = kernel_latency(norm)
+        emitted = emit(norm, H200.shared_optin)
+    assert (len(norm.phases), len(emitted.phases)) == (3, 2)
+    assert found.launches == pytest.approx(2 * H200.launch_seconds)
+    assert found.nbytes == sum(x.bytes_read + x.bytes_written for x in emitted.source.launches)
+    columns, rows = (
+        thread_work(*both, H200) for both in zip(emitted.phases, emitted.source.launches, strict=True)
+    )
+    assert 0 < rows.cycles < 20 * columns.cycles
+    assert min(columns.registers, rows.registers) > 18

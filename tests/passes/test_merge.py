@@ -121,3 +121,22 @@ def test_packed_lanes_of_which_some_write_in_place() -> None:
     for donated in ((), (0,), (1,), (0, 1)):
         got = jstitch.jit(step, donate_argnums=donated, options=options)(make(0), make(1))
         jax.tree.map(np.testing.assert_array_equal, got, want)
+
+
+@pytest.mark.parametrize("columns", [512, 64])
+def test_sums_over_rows_that_find_no_room_on_chip_stay_apart(columns: int) -> None:
+    """A program's sums over the first dimension are 128 x columns floats; an H200 has room for 58,112."""
+
+    def f(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        y = jnp.exp(x)
+        return y / y.sum(-1, keepdims=True), y.sum(0)
+
+    options = jstitch.CompileOptions(target="h200", tune="off")
+    made = jstitch.explain(f, options)(jax.ShapeDtypeStruct((32, 128, columns), jnp.float32))
+    assert all(e.why is None for e in made.edge("exponential", "divide"))
+    refused = [str(pattern.refused) for pattern in made.patterns if pattern.refused is not None]
+    if columns == 64:
+        assert (len(made.patterns), refused) == (1, [])
+    else:
+        assert len(made.patterns) == 2
+        assert refused == ["needs 262,144 bytes of shared memory for a CTA, the target has 232,448"]

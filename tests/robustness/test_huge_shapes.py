@@ -73,7 +73,7 @@ def test_more_elements_than_addresses_are_left_to_xla() -> None:
 def test_divisors_are_found_fast() -> None:
     for n in range(200):
         assert divisors(n) == (tuple(d for d in range(1, n + 1) if n % d == 0) or (1,))
-    assert calls(divisors, 2**61 - 1) < 100_000  # not one for each candidate
+    assert calls(divisors, 2**61 - 1) < 1_000  # not one for each candidate
     assert divisors(2**61 - 1) == (1, 2**61 - 1)
     assert len(divisors(2**40 * 3**10)) == 41 * 11
 

@@ -5,12 +5,13 @@
     %s = add %x, (add %p, (broadcast %bias))           %s = add {left} %x, (add {left} %p, ...)
 
 The sum around a residual block. %x is in memory, because a product reads it, and dead afterwards: the library
-adds the second product to it in place. A kernel that takes the sum reads both, and saves nothing.
+adds the second product to it in place. So it is with a product that nothing but the sum reads. A kernel that
+takes the sum reads both, and saves nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from jstitch.ir.graph import Graph, Op, Value
@@ -45,20 +46,22 @@ class _Frame:
         return cls(graph, graph.producers(), graph.users(), place, frozenset(graph.outputs))
 
     def marked(self) -> Graph:
-        left = {op for total in self.graph.ops for op in self._sum(total)}
+        left: set[Op] = set()
+        for op in self.graph.ops:
+            left.update(self._sum(op, left))
         if not left:
             return self.graph
         ops = (replace(op, attrs={**op.attrs, LEFT: ADDED}) if op in left else op for op in self.graph.ops)
         return Graph(self.graph.inputs, tuple(ops), self.graph.outputs)
 
-    def _sum(self, op: Op) -> Iterator[Op]:
-        """The ops that XLA makes one with a product, if the op is such a sum."""
+    def _sum(self, op: Op, left: Set[Op]) -> Iterator[Op]:
+        """The ops that XLA makes one with a product, if the op is such a sum. left: those found before."""
         if op.name != SUM:
             return
         for added, kept in (op.operands, op.operands[::-1]):
             with_bias = self._with_bias(added)
             product = self._alone(with_bias[1] if with_bias else added)
-            if product is not None and product.name == PRODUCT and self._is_dead(kept, op, product):
+            if product is not None and product.name == PRODUCT and self._is_dead(kept, op, product, left):
                 yield op
                 yield from with_bias[0] if with_bias else ()
                 return
@@ -81,13 +84,14 @@ class _Frame:
         alone = len(self.users.get(value, ())) == 1 and value not in self.returned
         return self.producers.get(value) if alone else None
 
-    def _is_dead(self, kept: Value, total: Op, product: Op) -> bool:
+    def _is_dead(self, kept: Value, total: Op, product: Op, left: Set[Op]) -> bool:
         """Whether the tensor is in memory anyway, and nobody wants it once the product is made."""
         maker = self.producers.get(kept)
         others = [op for op in self.users.get(kept, ()) if op is not total]
         if maker is None or is_free(maker) or kept in self.returned or kept.type != total.result.type:
             return False
-        in_memory = any(lookup(op.name).op_class is OpClass.CONTRACTION for op in others)
+        libraries = (op for op in (maker, *others) if lookup(op.name).op_class is OpClass.CONTRACTION)
+        in_memory = maker in left or any(libraries)
         return in_memory and self._are_before(set(others), product, self.place[maker])
 
     def _are_before(self, wanted: set[Op], product: Op, first: int) -> bool:

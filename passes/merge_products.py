@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
+from jstitch.passes.hoist import carrying, fixed_inputs, hoist
 from jstitch.passes.profile import current
 from jstitch.passes.rewrite import is_control
 from jstitch.passes.sort_ops import sort_ops
@@ -48,7 +49,6 @@ class _Merger:
     joined: list[Value] = field(default_factory=list)
 
     def merged(self) -> Graph:
-        """What is joined before the loop comes in, and goes out, as the last values."""
         ops = [new for op in self.graph.ops for new in _inside(op)]
         for op in ops:
             self._sort_in(op)
@@ -56,8 +56,7 @@ class _Merger:
         if not places and ops == list(self.graph.ops):
             return self.graph
         new = [made for op in ops for made in places.get(op, [op])]
-        joined = self.joined
-        return Graph((*self.graph.inputs, *joined), sort_ops(new), (*self.graph.outputs, *joined))
+        return carrying(self.graph, sort_ops(new), self.joined)
 
     def _sort_in(self, op: Op) -> None:
         """Learn the op's depth, and which products it could be one with."""
@@ -99,25 +98,10 @@ def _inside(op: Op) -> list[Op]:
 
 
 def _inside_loop(op: Op) -> list[Op]:
-    condition, body = op.regions
-    merger = _Merger(body, frozenset(a for a, b in zip(body.inputs, body.outputs, strict=True) if a is b))
+    body = op.regions[1]
+    merger = _Merger(body, fixed_inputs(body))
     merged = merger.merged()
-    if merged is body:
-        return [op]
-    outside = dict(zip(body.inputs, op.operands, strict=True))
-    before: list[Op] = []
-    for made in merger.before:
-        operands = tuple(outside[v] for v in made.operands)
-        before.append(replace(made, operands=operands, results=(Value(made.result.type),)))
-        outside[made.result] = before[-1].result
-    joined = tuple(outside[v] for v in merger.joined)
-    unread = tuple(Value(v.type) for v in joined)
-    tests = Graph((*condition.inputs, *unread), condition.ops, condition.outputs)
-    results = (*op.results, *(Value(v.type) for v in joined))
-    return [
-        *before,
-        replace(op, operands=(*op.operands, *joined), results=results, regions=(tests, merged)),
-    ]
+    return [op] if merged is body else hoist(op, merged, merger.before, merger.joined)
 
 
 def _is_small(op: Op) -> bool:

@@ -23,6 +23,7 @@ from jstitch.passes.clone_indices import clone_indices
 from jstitch.passes.cse import cse
 from jstitch.passes.dce import dce
 from jstitch.passes.fold_constants import fold_constants
+from jstitch.passes.join_sums import join_sums
 from jstitch.passes.lead_products import lead_products
 from jstitch.passes.leave_sums import leave_sums
 from jstitch.passes.merge_products import merge_products
@@ -70,6 +71,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("chain_scatters", chain_scatters),
     Pass("unroll_turns", unroll_turns),
     Pass("reduce_products", reduce_products),
+    Pass("join_sums", join_sums),
     Pass("merge_products", merge_products),
     Pass("turn_products", turn_products),
     Pass("lead_products", lead_products),

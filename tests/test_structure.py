@@ -59,6 +59,7 @@ SPELLS_OPS = {
     "jstitch.frontend.custom_call": "writes the custom call that a kernel becomes",
     "jstitch.inspection.reference": "keeps the types of two ops, convert and bitcast_convert",
     "jstitch.passes.chain_scatters": "rewrites sums, add, and multiples of scatters; dot_general is a sum",
+    "jstitch.passes.join_sums": "joins products, dot_general, whose sum, add, is in the body of a while",
     "jstitch.passes.keep_counters": "looks at the condition of one op, while",
     "jstitch.passes.lead_products": "turns round sums, add, of products, dot_general",
     "jstitch.passes.leave_sums": "finds sums, add, of products, dot_general, and of rows, broadcast_in_dim",

@@ -19,6 +19,7 @@ from jstitch.ir.graph import Graph, Op
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
 from jstitch.passes import profile
+from jstitch.passes.join_sums import join_sums
 from jstitch.passes.keep_counters import LEFT
 from jstitch.passes.lead_products import lead_products
 from jstitch.passes.leave_sums import leave_sums
@@ -145,6 +146,104 @@ def test_the_same_weights_in_every_turn_are_joined_before_the_loop() -> None:
     assert len(products(graph)) == 1
 
 
+def cell(x: Any, h: Any, a: Any, b: Any) -> Any:
+    return jnp.tanh(h @ a + x @ b)
+
+
+def scanned(turn: Callable[..., Any]) -> Callable[..., Any]:
+    """A recurrence of the turn over rows of xs."""
+
+    def f(xs: Any, h: Any, *weights: Any) -> Any:
+        return lax.scan(lambda h, x: (turn(x, h, *weights), None), h, xs)[0]
+
+    return f
+
+
+RECURRENCES = {
+    "rows": (cell, ((5, 3, 4), (3, 4), (4, 4), (4, 4))),
+    "other widths": (cell, ((5, 3, 2), (3, 4), (4, 4), (2, 4))),
+    "weights first": (lambda x, h, a, b: jnp.tanh(a @ h + b @ x), ((5, 2, 3), (4, 3), (4, 4), (4, 2))),
+    "one of several": (
+        lambda x, h, a, b: jnp.tanh(h @ a + x @ b) + jnp.sin(h @ b),
+        ((5, 3, 4), (3, 4), (4, 4), (4, 4)),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RECURRENCES)
+def test_products_of_a_recurrent_cell_are_one_of_weights_joined_before_the_loop(case: str) -> None:
+    turn, shapes = RECURRENCES[case]
+    before = len(products(graph_of(scanned(turn), arrays(*shapes))))
+    graph = changed(join_sums, scanned(turn), *arrays(*shapes))
+    assert len(products(graph)) == before - 1
+    assert [op.name for op in graph.ops].count("stablehlo.concatenate") == 1
+    assert [op.name for op in graph.walk()].count("stablehlo.concatenate") == 2
+
+
+def test_turns_share_the_joined_weights() -> None:
+    def twice(x: Any, h: Any, a: Any, b: Any) -> Any:
+        return cell(x, cell(x, h, a, b), a, b)
+
+    graph = changed(join_sums, scanned(twice), *arrays((5, 3, 4), (3, 4), (4, 4), (4, 4)))
+    assert len(products(graph)) == 2
+    assert [op.name for op in graph.ops].count("stablehlo.concatenate") == 1
+
+
+def test_loops_in_loops_join_theirs() -> None:
+    inner = scanned(cell)
+
+    def f(xs: Any, h: Any, a: Any, b: Any) -> Any:
+        return lax.scan(lambda h, _: (inner(xs, h, a, b), None), h, None, length=3)[0]
+
+    graph = changed(join_sums, f, *arrays((5, 3, 4), (3, 4), (4, 4), (4, 4)))
+    assert len(products(graph)) == 1
+
+
+def wanted_elsewhere(x: Any, h: Any, a: Any, b: Any) -> Any:
+    given = x @ b
+    return jnp.tanh(h @ a + given) * given
+
+
+def twice(x: Any, h: Any, a: Any, b: Any) -> Any:
+    given = x @ b
+    return jnp.tanh(given + given) + h @ a
+
+
+def of_batches(x: Any, h: Any, a: Any, b: Any) -> Any:
+    return jnp.tanh(jnp.einsum("bi,bij->bj", h, a) + jnp.einsum("bi,bij->bj", x, b))
+
+
+def changing(xs: Any, h: Any, a: Any, b: Any) -> Any:
+    return lax.scan(lambda s, x: ((cell(x, *s, b), s[1] * 0.9), None), (h, a), xs)[0]
+
+
+SQUARE = ((5, 3, 4), (3, 4), (4, 4), (4, 4))
+APART = {
+    "outside a loop": (lambda xs, h, a, b: cell(xs[0], h, a, b), SQUARE),
+    "weights that change": (changing, SQUARE),
+    "wide activations": (scanned(cell), ((5, 3, 40), (3, 4), (4, 4), (40, 4))),
+    "a product wanted elsewhere": (scanned(wanted_elsewhere), SQUARE),
+    "a product twice": (scanned(twice), SQUARE),
+    "batches": (scanned(of_batches), ((5, 3, 4), (3, 4), (3, 4, 4), (3, 4, 4))),
+}
+
+
+@pytest.mark.parametrize("case", APART)
+def test_other_sums_of_products_stay_apart(case: str) -> None:
+    f, shapes = APART[case]
+    before = graph_of(f, arrays(*shapes))
+    assert len(products(changed(join_sums, f, *arrays(*shapes)))) == len(products(before))
+
+
+def test_gradients_of_recurrences_stay_what_they_are() -> None:
+    def loss(xs: Any, h: Any, a: Any, b: Any) -> Any:
+        return jnp.sum(scanned(cell)(xs, h, a, b) ** 2)
+
+    shapes = ((4, 3, 4), (3, 4), (4, 4), (4, 4))
+    changed(join_sums, jax.grad(loss, (0, 1, 2, 3)), *arrays(*shapes))
+    changed(join_sums, jax.vmap(loss, (0, None, None, None)), *arrays((2, 4, 3, 4), *shapes[1:]))
+
+
 def attention(q: Any, k: Any, v: Any) -> Any:
     """All three made by kernels."""
     scores = jnp.einsum("bqhd,bkhd->bhqk", q + 1, k * 2)
@@ -223,6 +322,19 @@ def test_the_sum_around_a_block_without_a_bias_is_left_too() -> None:
     assert left(changed(leave_sums, f, *arrays((4, 8), (8, 6), (6, 8)))) == ["add"]
 
 
+def test_sums_of_products_are_left_to_the_library() -> None:
+    """The gates of a recurrent cell, and what a tensor that is read three times is told by its gradient."""
+
+    def gates(x: Any, a: Any, b: Any) -> Any:
+        return jnp.tanh(x @ a + jnp.sin(x) @ b)
+
+    def thrice(x: Any, a: Any, b: Any) -> Any:
+        return jnp.tanh(x @ a + x @ b + jnp.sin(x) @ a)
+
+    for f, sums in ((gates, 1), (thrice, 2)):
+        assert left(changed(leave_sums, f, *arrays((4, 8), (8, 6), (8, 6)))) == ["add"] * sums
+
+
 def test_sums_of_what_is_wanted_later_or_not_in_memory_stay() -> None:
     """The library would have to copy what it adds to, or somebody would have to write it first."""
 
@@ -292,5 +404,5 @@ def test_products_of_matrices_and_large_and_narrow_ones_stay() -> None:
 def test_the_cpu_keeps_products_as_they_are() -> None:
     graph = graph_of(attention, arrays((2, 5, 3, 4), (2, 5, 3, 4), (2, 5, 3, 4)))
     with profile.using(profile.CPU):
-        for change in (lead_products, turn_products, merge_products, reduce_products, leave_sums):
+        for change in (lead_products, turn_products, join_sums, merge_products, reduce_products, leave_sums):
             assert change(graph) is graph

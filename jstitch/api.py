@@ -11,6 +11,8 @@ import jax
 from jax.export import DisabledSafetyCheck
 from jax.stages import Wrapped
 
+from jstitch.codegen.cuda import build
+from jstitch.frontend.custom_call import UNSET_TARGET
 from jstitch.frontend.stitch import stitch_static
 from jstitch.frontend.swap import SwappingJit
 from jstitch.options import CompileOptions
@@ -137,4 +139,4 @@ def export_checks() -> list[DisabledSafetyCheck]:
     JAX asks the exporter to vouch for custom calls: ours carry their kernels' source, so that a process
     that has imported jstitch can run the program whatever version of the kernel cache it has.
     """
-    return [DisabledSafetyCheck.custom_call(TARGET)]
+    return [DisabledSafetyCheck.custom_call(name) for name in (TARGET, build.TARGET, UNSET_TARGET)]

@@ -26,6 +26,7 @@ from jstitch.passes.fold_constants import fold_constants
 from jstitch.passes.join_sums import join_sums
 from jstitch.passes.lead_products import lead_products
 from jstitch.passes.leave_sums import leave_sums
+from jstitch.passes.leave_unset import leave_unset
 from jstitch.passes.merge_products import merge_products
 from jstitch.passes.reduce_products import reduce_products
 from jstitch.passes.rewrite import is_control
@@ -81,6 +82,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("clone_broadcasts", clone_broadcasts),
     Pass("clone_indices", clone_indices),
     Pass("leave_sums", leave_sums),
+    Pass("leave_unset", leave_unset),
 )
 
 

@@ -12,15 +12,13 @@ back. Loops are taken whose trip count follows from constants and has a divisor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
-from jstitch.ir.ops.build import splat_value
 from jstitch.ir.ops.effects import has_effects
 from jstitch.ir.types import TensorType
+from jstitch.passes.count_turns import Counter, count_turns
 from jstitch.passes.profile import current
 from jstitch.passes.rewrite import Producer, Replacement, is_control, rewrite
 from jstitch.passes.unroll_loops import write_out
@@ -34,19 +32,10 @@ def unroll_turns(graph: Graph) -> Graph:
     return rewrite(graph, _rule) if current().turns > 1 else graph
 
 
-@dataclass(frozen=True)
-class _Counter:
-    """The carried value that counts: its place, what it grows by, and how often the loop turns."""
-
-    place: int
-    step: int
-    trips: int
-
-
 def _rule(op: Op, producer: Producer) -> Replacement | None:
     if op.name != "stablehlo.while" or not all(map(_is_simple, op.regions[1].ops)):
         return None
-    counter = _counter(op, producer)
+    counter = count_turns(op, producer)
     if counter is None:
         return None
     size = len(op.regions[1].ops)
@@ -64,42 +53,7 @@ def _is_simple(op: Op) -> bool:
     return tensors and not is_control(op) and not has_effects(op)
 
 
-def _counter(op: Op, producer: Producer) -> _Counter | None:
-    """Of a loop `while i < limit: i += step`, when constants say where it starts, goes by, and ends."""
-    condition, body = op.regions
-    test = condition.producers().get(condition.outputs[0])
-    if test is None or test.name != "stablehlo.compare" or test.attrs["comparison_direction"] != "LT":
-        return None
-    places = {v: n for n, v in enumerate(condition.inputs)}
-    place = places.get(test.operands[0])
-    if place is None:
-        return None
-    start, limit = producer(op.operands[place]), condition.producers().get(test.operands[1])
-    if (kept := places.get(test.operands[1])) is not None and body.outputs[kept] is body.inputs[kept]:
-        limit = producer(op.operands[kept])
-    bounds = [_number(made) for made in (start, limit)]
-    step = _step(body, place, producer)
-    if step is None or bounds[0] is None or bounds[1] is None:
-        return None
-    return _Counter(place, step, max(0, -((bounds[0] - bounds[1]) // step)))
-
-
-def _number(op: Op | None) -> int | None:
-    value = splat_value(op)
-    return int(value) if value is not None and np.issubdtype(value.dtype, np.integer) else None
-
-
-def _step(body: Graph, place: int, producer: Producer) -> int | None:
-    """What the body adds to the counter, when that is a positive constant."""
-    producers = body.producers()
-    grown = producers.get(body.outputs[place])
-    if grown is None or grown.name != "stablehlo.add" or grown.operands[0] is not body.inputs[place]:
-        return None
-    step = _number(producers.get(grown.operands[1]) or producer(grown.operands[1]))
-    return step if step is not None and step > 0 else None
-
-
-def _several(body: Graph, counter: _Counter, turns: int, scope: str) -> Graph:
+def _several(body: Graph, counter: Counter, turns: int, scope: str) -> Graph:
     ops: list[Op] = []
     first = body.inputs[counter.place]
     carried: tuple[Value, ...] = body.inputs

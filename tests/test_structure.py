@@ -59,10 +59,12 @@ SPELLS_OPS = {
     "jstitch.frontend.custom_call": "writes the custom call that a kernel becomes",
     "jstitch.inspection.reference": "keeps the types of two ops, convert and bitcast_convert",
     "jstitch.passes.chain_scatters": "rewrites sums, add, and multiples of scatters; dot_general is a sum",
+    "jstitch.passes.count_turns": "looks at the condition and the counter of one op, while",
     "jstitch.passes.join_sums": "joins products, dot_general, whose sum, add, is in the body of a while",
     "jstitch.passes.keep_counters": "looks at the condition of one op, while",
     "jstitch.passes.lead_products": "turns round sums, add, of products, dot_general",
     "jstitch.passes.leave_sums": "finds sums, add, of products, dot_general, and of rows, broadcast_in_dim",
+    "jstitch.passes.leave_unset": "follows updates, dynamic_update_slice, in the body of a while",
     "jstitch.passes.merge_products": "joins ops of one kind, dot_general, in and around while",
     "jstitch.passes.reduce_products": "writes one op, dot_general, as two",
     "jstitch.passes.rewrite_argmax": "recognises one reduction, and writes it as two",
@@ -70,7 +72,7 @@ SPELLS_OPS = {
     "jstitch.passes.sum_forms": "recognises the arithmetic under a sum, and means",
     "jstitch.passes.turn_products": "rewrites one op, dot_general",
     "jstitch.passes.unroll_loops": "rewrites one op, while",
-    "jstitch.passes.unroll_turns": "rewrites one op, while, and reads the count of its turns",
+    "jstitch.passes.unroll_turns": "rewrites one op, while",
     "jstitch.passes.unroll_windows": "rewrites one op, reduce_window",
 }
 

@@ -14,6 +14,7 @@ from jstitch.frontend.mlir import ir
 from jstitch.ir.graph import Op
 
 TYPED_FFI = 4  # stablehlo's api_version of typed FFI handlers
+UNSET_TARGET = "AllocateBuffer"  # XLA:GPU's own: memory, and nothing done to it
 
 
 def emit_kernel(op: Op, operands: list[ir.Value]) -> list[ir.Value]:
@@ -53,6 +54,21 @@ def emit_stand_in(operands: Sequence[ir.Value], results: Sequence[ir.Value]) -> 
         attributes={
             "call_target_name": ir.StringAttr.get("jstitch"),
             "has_side_effect": ir.BoolAttr.get(False),
+        },
+    )
+    return list(made.results)
+
+
+def emit_unset(result: ir.Type, number: int) -> list[ir.Value]:
+    """Memory as it comes. number: another for each, so that XLA does not make two of them one."""
+    made = ir.Operation.create(
+        "stablehlo.custom_call",
+        results=[result],
+        operands=[],
+        attributes={
+            "call_target_name": ir.StringAttr.get(UNSET_TARGET),
+            "has_side_effect": ir.BoolAttr.get(False),
+            "backend_config": ir.StringAttr.get(str(number)),
         },
     )
     return list(made.results)

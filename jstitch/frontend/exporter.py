@@ -15,11 +15,12 @@ from typing import Any
 
 from jstitch.frontend.attributes import encode_attributes
 from jstitch.frontend.constants import export_type
+from jstitch.frontend.custom_call import emit_unset
 from jstitch.frontend.locations import make_location
 from jstitch.frontend.mlir import func, ir, make_context, stablehlo
 from jstitch.frontend.source import Source, captured_values, clone
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import KERNEL, NO_FUSE, OPS
+from jstitch.ir.ops import KERNEL, NO_FUSE, OPS, UNSET, build
 from jstitch.ir.scope import plain_scope
 from jstitch.ir.types import Type
 
@@ -88,6 +89,8 @@ class _Exporter:
             return self.export_kernel(op, operands)
         if op.name == NO_FUSE:
             return operands
+        if op.name == UNSET:
+            return self.export_unset(op)
         if op.name in OPS:
             return self.export_table_op(op, operands)
         return _clone(op, operands)
@@ -98,6 +101,13 @@ class _Exporter:
                 return self.emit_kernel(op, operands)
         self.values.update(zip(op.regions[0].inputs, operands, strict=True))
         return self.export(op.regions[0])
+
+    def export_unset(self, op: Op) -> Sequence[ir.Value]:
+        """Without a backend zeros, as the program had them."""
+        if self.emit_kernel is None:
+            return self.export_table_op(build.splat(op.result.tensor, 0).located(op), [])
+        with _location(op):
+            return emit_unset(self.type_of(op.result), number=len(self.values))
 
     def type_of(self, value: Value) -> ir.Type:
         if value.type not in self.types:

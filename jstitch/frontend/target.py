@@ -104,6 +104,7 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         copies=True,
         counters=True,
         products=True,
+        unset=True,
         turns=5,
         keep_cost=20.0,
         reread_bytes=partial(reread_bytes, arena_bytes=spec.shared_optin, block=BLOCK),

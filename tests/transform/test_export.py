@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import util
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import export, lax
 from transform_support import assert_stitched, jit, stitch
 
@@ -60,6 +62,20 @@ def test_round_trip_in_a_new_process(tmp_path: Path) -> None:
         for got, want in zip((found["dx"], found["dw"]), _gradient(norm)(X, W), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
     assert_stitched(since, backward=True)
+
+
+@pytest.mark.skipif(util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed: no PTX")
+def test_programs_for_gpus_are_exported() -> None:
+    """Kernels, and memory that a loop starts with unset."""
+
+    def f(x: Any) -> Any:
+        return lax.scan(lambda s, r: (norm(s, r), jnp.tanh(s)), x[0], x)
+
+    program = jax.jit(jstitch.stitch(f, jstitch.CompileOptions(target="h200", tune="off")))
+    made = export.export(program, platforms=["cuda"], disabled_checks=jstitch.export_checks())(X)
+    for target in ("@__gpu$xla.gpu.ptx", "@AllocateBuffer"):
+        assert target in made.mlir_module()
+    assert export.deserialize(made.serialize()).platforms == ("cuda",)
 
 
 def test_vjp_of_an_exported_program() -> None:

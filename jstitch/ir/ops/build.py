@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.ops.control import UNSET
 from jstitch.ir.types import DType, TensorType
 
 
@@ -35,6 +36,11 @@ def constant(array: np.ndarray) -> Op:
 def splat(type_: TensorType, value: object) -> Op:
     """One value everywhere: nothing of the tensor's size is made."""
     return constant(np.broadcast_to(np.asarray(value, type_.dtype.numpy), type_.shape))
+
+
+def unset(type_: TensorType) -> Op:
+    """Memory that nobody has written."""
+    return op(UNSET, (), type_)
 
 
 def iota(type_: TensorType, dim: int) -> Op:

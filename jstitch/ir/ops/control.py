@@ -1,5 +1,5 @@
 """Control flow: `while`, `case` and `if`, whose regions are frames of their own; the stitched kernel; the
-boundary that the user put between kernels.
+boundary that the user put between kernels; memory that nobody has written.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ import numpy as np
 from jstitch.ir.graph import Op
 from jstitch.ir.ops.definition import Arrays, OpClass, OpDef, define
 from jstitch.ir.ops.evaluate import captured, evaluate
+from jstitch.ir.types import DType
 
 KERNEL = "jstitch.kernel"
 NO_FUSE = "jstitch.no_fuse"
+UNSET = "jstitch.unset"
 BARRIER = "stablehlo.optimization_barrier"  # what NO_FUSE is in a program that was not stitched yet
 
 
@@ -40,8 +42,17 @@ def _kernel(op: Op, *arrays: np.ndarray) -> Arrays:
     return evaluate(op.regions[0], arrays[: len(op.operands)], captured(op, arrays))
 
 
+def _unset(op: Op) -> Arrays:
+    """All bits set, so that it shows where somebody reads it: a NaN of every float type."""
+    kind = op.result.tensor
+    if kind.dtype is DType.BOOL:
+        return (np.ones(kind.shape, np.bool_),)
+    return (np.full(kind.nbytes, 0xFF, np.uint8).view(kind.dtype.numpy).reshape(kind.shape),)
+
+
 define(OpDef("stablehlo.while", OpClass.CONTROL, _while))
 define(OpDef("stablehlo.case", OpClass.CONTROL, _case))
 define(OpDef("stablehlo.if", OpClass.CONTROL, _if))
 define(OpDef(KERNEL, OpClass.OPAQUE, _kernel))
+define(OpDef(UNSET, OpClass.OPAQUE, _unset))
 define(OpDef(NO_FUSE, OpClass.OPAQUE, lambda op, x: (x,)))

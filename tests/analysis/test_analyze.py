@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import jstitch
+from benchmarks.workload import Size
+from benchmarks.workloads import recurrent
 from jstitch.analysis import compile as compile_for_device
 from jstitch.analysis.analyze import kernel_traffic
 from jstitch.analysis.compile import AnalysisError
@@ -71,6 +73,16 @@ def test_loops_count_by_their_trips_and_products_apart() -> None:
     assert long.memory_launches - short.memory_launches >= 200  # tanh and the write of a row, at least
     per_turn = (long.bytes_written - short.bytes_written) / 100
     assert per_turn < 10 * 64 * 64 * 4  # a row is written in place, not the whole result
+
+
+@needs_plugin
+@pytest.mark.parametrize("layer", ["lstm_scan", "gru_scan"])
+def test_recurrent_layers_take_few_launches_and_less_memory_traffic(layer: str) -> None:
+    (problem,) = (w.problem(Size.L3) for w in recurrent.WORKLOADS if w.name == layer)
+    found = jstitch.analyze(problem.function, *problem.args)
+    plain, ours = found.plain, found.stitched
+    assert ours.memory_launches <= 0.4 * plain.memory_launches
+    assert ours.bytes_moved <= 0.9 * plain.bytes_moved
 
 
 @needs_plugin

@@ -22,6 +22,7 @@ from jstitch.passes.profile import current
 from jstitch.passes.sort_ops import sort_ops
 
 SUM, PRODUCT = "stablehlo.add", "stablehlo.dot_general"
+MOST_WEIGHTS = 32 << 20  # bytes of weights that are joined: they are in memory twice then
 _SIDES = ("lhs", "rhs")
 
 
@@ -78,11 +79,10 @@ class _Joiner:
         return op if op is not None and op.name == PRODUCT and alone and _is_plain(op) else None
 
     def _is_worth(self, first: Op, second: Op, side: int) -> bool:
-        """Whether the weights, operands `side`, are fixed, and a turn joins no more than both make."""
-        if not self.fixed.issuperset((first.operands[side], second.operands[side])):
-            return False
-        joined = sum(op.operands[1 - side].tensor.nbytes for op in (first, second))
-        return joined <= 2 * first.result.tensor.nbytes and _fit(first, second)
+        """Whether the weights, operands `side`, are fixed and few, and a turn joins less than both make."""
+        weights, others = ([op.operands[n] for op in (first, second)] for n in (side, 1 - side))
+        pays = _nbytes(weights) <= MOST_WEIGHTS and _nbytes(others) <= 2 * first.result.tensor.nbytes
+        return self.fixed.issuperset(weights) and pays and _fit(first, second)
 
     def _join(self, total: Op, first: Op, second: Op, side: int) -> Iterator[Op]:
         """One product for the sum `total`."""
@@ -94,6 +94,10 @@ class _Joiner:
         yield other
         operands = (other.result, weight.result) if side else (weight.result, other.result)
         yield replace(first, operands=operands, results=total.results)
+
+
+def _nbytes(values: Sequence[Value]) -> int:
+    return sum(v.tensor.nbytes for v in values)
 
 
 def _contracted(op: Op, side: int) -> int:

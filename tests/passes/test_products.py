@@ -222,6 +222,7 @@ APART = {
     "outside a loop": (lambda xs, h, a, b: cell(xs[0], h, a, b), SQUARE),
     "weights that change": (changing, SQUARE),
     "wide activations": (scanned(cell), ((5, 3, 40), (3, 4), (4, 4), (40, 4))),
+    "many weights": (scanned(cell), ((3, 2, 2049), (2, 2049), (2049, 2049), (2049, 2049))),
     "a product wanted elsewhere": (scanned(wanted_elsewhere), SQUARE),
     "a product twice": (scanned(twice), SQUARE),
     "batches": (scanned(of_batches), ((5, 3, 4), (3, 4), (3, 4, 4), (3, 4, 4))),

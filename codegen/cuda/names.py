@@ -53,7 +53,10 @@ class Names:
         self.scopes.pop()
 
     def find(self, name: str) -> Meaning | None:
-        return next((s.names[name] for s in reversed(self.scopes) if name in s.names), None)
+        for scope in reversed(self.scopes):
+            if name in scope.names:
+                return scope.names[name]
+        return None
 
     def assign(self, name: str, value: Argument) -> None:
         if isinstance(value, Registers):

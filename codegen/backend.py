@@ -24,13 +24,17 @@ class CannotBuildError(Exception):
 
 @dataclass(frozen=True)
 class KernelCall:
-    """One custom call. config: its attributes. aliases: position in results -> in operands."""
+    """One custom call. config: its attributes. aliases: position in results -> in operands.
+
+    beside: whether the program's caller is to go on while the call runs.
+    """
 
     target: str
     config: Mapping[str, Any]
     operands: tuple[Buffer, ...]
     results: tuple[Buffer, ...]
     aliases: Mapping[int, int]
+    beside: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ from jstitch.codegen.kernel_ir import Buffer, Kernel, Load, Store
 from jstitch.codegen.memory_map import arena_map, memory_fields
 from jstitch.runtime.cpu_handler import TARGET
 
+MANY_RESULTS = 32
+LARGE_RESULTS = 32 << 20
+
 
 @dataclass(frozen=True)
 class CpuBackend:
@@ -29,8 +32,16 @@ class CpuBackend:
             tuple(kernel.args[k] for k in emitted.operands),
             tuple(kernel.results[k] for k in emitted.results),
             aliases,
+            beside=_is_beside(kernel),
         )
         return Built(emitted.source.text, (call,), describe=lambda: _describe(emitted))
+
+
+def _is_beside(kernel: Kernel) -> bool:
+    """Whether JAX wraps many results while the call runs, and they are not so large that another thread's
+    memory for them, which malloc does not keep, costs more than that."""
+    nbytes = sum(b.type.nbytes for b in kernel.results)
+    return len(kernel.results) >= MANY_RESULTS and nbytes <= LARGE_RESULTS
 
 
 def _describe(emitted: Emitted) -> dict[str, Any]:

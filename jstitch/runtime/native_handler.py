@@ -241,9 +241,8 @@ def _num_threads(process: int, frame: int, kernel: int) -> int:
 
 
 @_helper
-def _gather(process: int, frame: int, bufs: int, scratch: int) -> None:
-    """Write [arguments..., results..., scratch] to `bufs`; large results ask for huge pages first."""
-    n = op.word(frame, at.FRAME_NUM_ARGS)
+def _gather(process: int, frame: int, n: int, bufs: int, scratch: int) -> None:
+    """Write [n arguments..., results..., scratch] to `bufs`; large results ask for huge pages first."""
     for i in range(n):
         op.put(bufs, i, op.word(op.word(op.word(frame, at.FRAME_ARGS), i), at.BUFFER_DATA))
     results = op.word(frame, at.FRAME_NUM_RESULTS)
@@ -286,9 +285,13 @@ def _answer_metadata(process: int, extension: int) -> int:
 
 @_helper
 def _run(process: int, frame: int, kernel: int) -> int:
-    """Run a kernel on the frame's buffers, in a block of memory that belongs to this call alone."""
+    """Run a kernel on the frame's buffers, in a block of memory that belongs to this call alone.
+
+    One argument after the kernel's own is not for it: it tells XLA what the call costs.
+    """
     nargs, nresults = op.word(kernel, at.KERNEL_NUM_ARGS), op.word(kernel, at.KERNEL_NUM_RESULTS)
-    if nargs != op.word(frame, at.FRAME_NUM_ARGS) or nresults != op.word(frame, at.FRAME_NUM_RESULTS):
+    more = op.word(frame, at.FRAME_NUM_ARGS) - nargs
+    if more < 0 or more > 1 or nresults != op.word(frame, at.FRAME_NUM_RESULTS):
         return _error(frame, op.word(process, at.PROCESS_MESSAGE_COUNTS), at.CODE_INVALID_ARGUMENT)
     threads = _num_threads(process, frame, kernel)
     pointers = _round_up((nargs + nresults + 1) * 8, 64)
@@ -298,7 +301,7 @@ def _run(process: int, frame: int, kernel: int) -> int:
     if block == 0:
         return _error(frame, op.word(process, at.PROCESS_MESSAGE_MEMORY), at.CODE_RESOURCE_EXHAUSTED)
     bufs = block + at.MEMORY_HEADER_BYTES
-    _gather(process, frame, bufs, bufs + pointers)
+    _gather(process, frame, nargs, bufs, bufs + pointers)
     _run_phases(process, frame, kernel, bufs, bufs + pointers + scratch, arena, threads)
     _give_block(process, at.PROCESS_MEMORY_SLOTS, block)
     return 0

@@ -202,11 +202,20 @@ def test_every_device_of_the_host() -> None:
         np.testing.assert_allclose(run(x), jax.nn.softmax(x), rtol=2e-6)
 
 
-def test_wrong_number_of_operands_is_an_error() -> None:
+@pytest.mark.parametrize("operands", [0, 3])
+def test_wrong_number_of_operands_is_an_error(operands: int) -> None:
     source = add_constant(64, 1.0)
     x = random(64)
     with pytest.raises(jax.errors.JaxRuntimeError, match="another number of operands"):
-        jax.block_until_ready(jax.jit(lambda x: call(source, shape_of(x), x, x))(x))
+        jax.block_until_ready(jax.jit(lambda x: call(source, shape_of(x), *[x] * operands))(x))
+
+
+def test_one_operand_more_is_not_the_kernels() -> None:
+    """It tells XLA what the call costs (`KernelCall.beside`)."""
+    source = add_constant(64, 1.0)
+    x, other = random(64), random(3)
+    found = jax.jit(lambda x, other: call(source, shape_of(x), x, other))(x, other)
+    np.testing.assert_array_equal(found, x + 1.0)
 
 
 @pytest.mark.parametrize(

@@ -20,16 +20,16 @@ from jstitch.frontend.importer import import_module
 from jstitch.frontend.target import cpu_profile
 from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
-from jstitch.passes.cost_model import CostEstimate, xla_cost
-from jstitch.passes.finish_plan import finish_plan
-from jstitch.passes.latency import kernel_latency
-from jstitch.passes.lower_kernel import lower_kernel
-from jstitch.passes.pipeline import frames, run
-from jstitch.passes.plan import FusionPlan, make_pattern
-from jstitch.passes.plan_layers import partition_reason, plan_layers
+from jstitch.passes.base.plan import FusionPlan, make_pattern
+from jstitch.passes.base.profile import using
+from jstitch.passes.cost.cost_model import CostEstimate, xla_cost
+from jstitch.passes.explore.score_pattern import Scorer
+from jstitch.passes.fuse.finish_plan import finish_plan
+from jstitch.passes.fuse.plan_layers import partition_reason, plan_layers
+from jstitch.passes.graph.pipeline import frames, run
+from jstitch.passes.lower.latency import kernel_latency
+from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.planners import LAYERS, PLANNERS
-from jstitch.passes.profile import using
-from jstitch.passes.score_pattern import Scorer
 
 MOST_LOSS = 0.05
 

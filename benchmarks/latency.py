@@ -28,8 +28,8 @@ from benchmarks.zoo import cases
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.target import cpu_profile
 from jstitch.options import CompileOptions
-from jstitch.passes.latency import kernel_latency
-from jstitch.passes.profile import using
+from jstitch.passes.base.profile import using
+from jstitch.passes.lower.latency import kernel_latency
 
 BAR = 0.85
 CLASSES = {"< 1 MiB": (0, 1 << 20), "1-16 MiB": (1 << 20, 1 << 24), "> 16 MiB": (1 << 24, 1 << 62)}

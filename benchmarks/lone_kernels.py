@@ -19,7 +19,7 @@ from jstitch.frontend.dump import open_dump
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.rewrite import stitch_graph
 from jstitch.options import CompileOptions
-from jstitch.passes.pipeline import run
+from jstitch.passes.graph.pipeline import run
 
 
 @dataclass

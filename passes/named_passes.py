@@ -20,29 +20,29 @@ from typing import Any, get_type_hints
 from jstitch.errors import ParseError
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.options import CompileOptions
-from jstitch.passes.absorb_updates import absorb_updates
-from jstitch.passes.block_variances import block_variances
-from jstitch.passes.break_cycles import break_cycles
-from jstitch.passes.contract_patterns import map_frames
-from jstitch.passes.copy_carried import copy_carried
-from jstitch.passes.copy_returned import Returned, copy_returned
-from jstitch.passes.factor_sums import factor_sums
-from jstitch.passes.fuse_subgraph import FusionOptions
-from jstitch.passes.gate import MARGINS, gate
-from jstitch.passes.hand_over import hand_over
-from jstitch.passes.keep_counters import keep_counters
-from jstitch.passes.merge_patterns import merge_patterns
-from jstitch.passes.one_pass_sums import one_pass_sums
-from jstitch.passes.pack_patterns import pack_patterns
-from jstitch.passes.pipeline import PIPELINE
-from jstitch.passes.plan import FusionPlan
-from jstitch.passes.plan_layers import plan_layers
+from jstitch.passes.base.plan import FusionPlan
+from jstitch.passes.base.rewrite import map_frames
+from jstitch.passes.fuse.absorb_updates import absorb_updates
+from jstitch.passes.fuse.break_cycles import break_cycles
+from jstitch.passes.fuse.copy_returned import Returned, copy_returned
+from jstitch.passes.fuse.fuse_subgraph import FusionOptions
+from jstitch.passes.fuse.gate import MARGINS, gate
+from jstitch.passes.fuse.hand_over import hand_over
+from jstitch.passes.fuse.merge_patterns import merge_patterns
+from jstitch.passes.fuse.pack_patterns import pack_patterns
+from jstitch.passes.fuse.plan_layers import plan_layers
+from jstitch.passes.fuse.recompute_outputs import recompute_outputs
+from jstitch.passes.fuse.restrict_schemes import restrict_schemes
+from jstitch.passes.fuse.split_prologues import split_prologues
+from jstitch.passes.fuse.trim_patterns import trim_patterns
+from jstitch.passes.graph.copy_carried import copy_carried
+from jstitch.passes.graph.keep_counters import keep_counters
+from jstitch.passes.graph.pipeline import PIPELINE
+from jstitch.passes.lower.block_variances import block_variances
+from jstitch.passes.lower.factor_sums import factor_sums
+from jstitch.passes.lower.one_pass_sums import one_pass_sums
+from jstitch.passes.lower.split_reductions import split_reductions
 from jstitch.passes.planners import AUTO, BEST, LAYERS, dynamic_programming, integer_program
-from jstitch.passes.recompute_outputs import recompute_outputs
-from jstitch.passes.restrict_schemes import restrict_schemes
-from jstitch.passes.split_prologues import split_prologues
-from jstitch.passes.split_reductions import split_reductions
-from jstitch.passes.trim_patterns import trim_patterns
 
 _CONTEXT = "context"
 

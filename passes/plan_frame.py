@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
-from jstitch.passes.finish_plan import finish_plan
-from jstitch.passes.hold_together import hold_together, release
-from jstitch.passes.plan import FusionPlan
+from jstitch.passes.base.plan import FusionPlan
+from jstitch.passes.fuse.finish_plan import finish_plan
+from jstitch.passes.fuse.hold_together import hold_together, release
+from jstitch.passes.fuse.restrict_schemes import restrict_schemes
 from jstitch.passes.planners import find_planner
-from jstitch.passes.restrict_schemes import restrict_schemes
 
 
 def plan_frame(frame: Graph, options: CompileOptions) -> FusionPlan:

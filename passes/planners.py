@@ -12,13 +12,13 @@ from typing import Protocol
 
 from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
-from jstitch.passes.break_cycles import break_cycles
-from jstitch.passes.finish_plan import finish_plan
-from jstitch.passes.fuse_subgraph import FusionOptions
-from jstitch.passes.merge_patterns import merge_patterns
-from jstitch.passes.plan import FusionPlan
-from jstitch.passes.plan_dp import plan_dp
-from jstitch.passes.plan_layers import plan_layers
+from jstitch.passes.base.plan import FusionPlan
+from jstitch.passes.explore.plan_dp import plan_dp
+from jstitch.passes.fuse.break_cycles import break_cycles
+from jstitch.passes.fuse.finish_plan import finish_plan
+from jstitch.passes.fuse.fuse_subgraph import FusionOptions
+from jstitch.passes.fuse.merge_patterns import merge_patterns
+from jstitch.passes.fuse.plan_layers import plan_layers
 
 LAYERS = FusionOptions(footprint=0)  # merging comes before packing: it saves traffic, packing only launches
 AUTO = "auto"
@@ -46,7 +46,7 @@ def merged_layers(frame: Graph, options: CompileOptions) -> FusionPlan:
 def integer_program(frame: Graph, options: CompileOptions) -> FusionPlan:
     """FS-2019's choice among many candidates, the merged layers among them."""
     # Here, because SciPy's solver is a fifth of `import jstitch`, and only this planner needs it.
-    from jstitch.passes.plan_ilp import plan_ilp
+    from jstitch.passes.explore.plan_ilp import plan_ilp
 
     return plan_ilp(frame, finish=lambda plan: finish_plan(plan, options))
 

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from jstitch.calibration.streams import chain, seconds_per_call, seconds_per_turn, stream, threads
-from jstitch.passes.bandwidth_curve import BandwidthCurve
-from jstitch.passes.machine import F32_BYTES, Machine
+from jstitch.passes.base.bandwidth_curve import BandwidthCurve
+from jstitch.passes.base.machine import F32_BYTES, Machine
 from jstitch.runtime.native_object import host_processor
 from jstitch.runtime.process_block import DEFAULT_SERIAL_WORK, available_threads
 

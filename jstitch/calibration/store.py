@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from jstitch.errors import JstitchWarning
-from jstitch.passes.bandwidth_curve import BandwidthCurve
-from jstitch.passes.machine import Machine
+from jstitch.passes.base.bandwidth_curve import BandwidthCurve
+from jstitch.passes.base.machine import Machine
 from jstitch.runtime.cache import default_directory
 from jstitch.runtime.native_object import host_processor
 from jstitch.runtime.process_block import available_threads

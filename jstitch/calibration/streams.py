@@ -21,7 +21,7 @@ from jstitch.codegen.cpu.backend import CpuBackend
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops.build import add
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes.lower_kernel import lower_kernel
+from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.runtime.process_block import set_num_threads
 
 FEW = 2

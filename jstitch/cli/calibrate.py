@@ -8,8 +8,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from jstitch.calibration import measure, store
-from jstitch.passes.bandwidth_curve import BandwidthCurve
-from jstitch.passes.machine import Machine
+from jstitch.passes.base.bandwidth_curve import BandwidthCurve
+from jstitch.passes.base.machine import Machine
 
 
 @click.command()

@@ -39,9 +39,9 @@ from jstitch.frontend.target import Target
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.ops import KERNEL
 from jstitch.ir.printer import print_graph
-from jstitch.passes.copy_returned import Returned
+from jstitch.passes.base.profile import using
+from jstitch.passes.fuse.copy_returned import Returned
 from jstitch.passes.named_passes import NAMES, Context, NamedPass, default_passes
-from jstitch.passes.profile import using
 
 NAME = click.Choice(NAMES)
 

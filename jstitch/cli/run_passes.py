@@ -13,12 +13,12 @@ from jstitch.errors import VerifyError
 from jstitch.ir.graph import Graph
 from jstitch.ir.printer import print_graph
 from jstitch.ir.verify import check
-from jstitch.passes.check_plan import check_plan
-from jstitch.passes.hold_together import Held, hold_together, release
+from jstitch.passes.base.plan import FusionPlan
+from jstitch.passes.fuse.check_plan import check_plan
+from jstitch.passes.fuse.hold_together import Held, hold_together, release
+from jstitch.passes.fuse.print_plan import print_plan
+from jstitch.passes.graph.pipeline import frames
 from jstitch.passes.named_passes import Context, Form, NamedPass
-from jstitch.passes.pipeline import frames
-from jstitch.passes.plan import FusionPlan
-from jstitch.passes.print_plan import print_plan
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.printer import print_graph
 from jstitch.ir.verify import check
 from jstitch.options import CompileOptions
-from jstitch.passes.check_kernel import check_kernel
-from jstitch.passes.check_plan import check_plan
-from jstitch.passes.pipeline import Step
-from jstitch.passes.plan import FusionPattern, FusionPlan, Reason
-from jstitch.passes.print_plan import print_plan
+from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
+from jstitch.passes.fuse.check_plan import check_plan
+from jstitch.passes.fuse.print_plan import print_plan
+from jstitch.passes.graph.pipeline import Step
+from jstitch.passes.lower.check_kernel import check_kernel
 
 SCHEMA = 1  # of a kernel's .json
 _calls = itertools.count()

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import pydot
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.passes.plan import FusionPlan, is_free
-from jstitch.passes.print_plan import value_names
+from jstitch.passes.base.plan import FusionPlan, is_free
+from jstitch.passes.fuse.print_plan import value_names
 
 # colours that people who see fewer of them can tell apart (Okabe and Ito)
 COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#0072B2")

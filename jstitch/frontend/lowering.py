@@ -23,7 +23,7 @@ from jstitch.frontend.primitive import stitched_p
 from jstitch.frontend.rewrite import rewrite
 from jstitch.frontend.target import PLATFORMS, find_target
 from jstitch.options import CompileOptions
-from jstitch.passes.profile import using
+from jstitch.passes.base.profile import using
 from jstitch.runtime.report import note, recording
 
 

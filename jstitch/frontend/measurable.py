@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OPS, PURE, has_effects
 from jstitch.ir.types import TensorType
-from jstitch.passes.rewrite import is_control
+from jstitch.passes.base.rewrite import is_control
 
 
 def why_not_run(graph: Graph) -> str | None:

@@ -28,9 +28,9 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import KERNEL
 from jstitch.ir.types import TensorType
 from jstitch.options import CompileOptions
-from jstitch.passes.absorb_updates import contracted
-from jstitch.passes.gate import judge
-from jstitch.passes.plan import FusionPattern, Reason
+from jstitch.passes.base.plan import FusionPattern, Reason
+from jstitch.passes.fuse.absorb_updates import contracted
+from jstitch.passes.fuse.gate import judge
 from jstitch.runtime.device_name import cpu_device, gpu_device
 from jstitch.runtime.performance_library import Verdict, library_path, shared_library, verdict_key
 from jstitch.runtime.race import Race

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
-from jstitch.passes.pipeline import Step
-from jstitch.passes.plan import FusionPattern, FusionPlan, Reason
-from jstitch.passes.profile import Profile, current
+from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
+from jstitch.passes.base.profile import Profile, current
+from jstitch.passes.graph.pipeline import Step
 from jstitch.runtime.report import note
 
 

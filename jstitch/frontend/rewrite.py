@@ -19,18 +19,19 @@ from jstitch.frontend.mlir import print_ops
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import KERNEL
 from jstitch.options import CompileOptions
-from jstitch.passes.absorb_updates import absorb_updates, contracted
-from jstitch.passes.alias_donated import alias_donated, carried_by_loops
-from jstitch.passes.build_nest import CannotLowerError
-from jstitch.passes.choose_template import best_kernel
-from jstitch.passes.contract_patterns import contract_patterns, map_frames
-from jstitch.passes.copy_carried import copy_carried
-from jstitch.passes.copy_returned import Returned, copy_returned
-from jstitch.passes.hold_together import demanded, refuse
-from jstitch.passes.keep_counters import keep_counters
-from jstitch.passes.name_kernel import KernelNames, name_kernel
-from jstitch.passes.pipeline import PIPELINE, run
-from jstitch.passes.plan import FusionPattern, FusionPlan
+from jstitch.passes.base.plan import FusionPattern, FusionPlan
+from jstitch.passes.base.rewrite import map_frames
+from jstitch.passes.fuse.absorb_updates import absorb_updates, contracted
+from jstitch.passes.fuse.alias_donated import alias_donated, carried_by_loops
+from jstitch.passes.fuse.contract_patterns import contract_patterns
+from jstitch.passes.fuse.copy_returned import Returned, copy_returned
+from jstitch.passes.fuse.hold_together import demanded, refuse
+from jstitch.passes.graph.copy_carried import copy_carried
+from jstitch.passes.graph.keep_counters import keep_counters
+from jstitch.passes.graph.pipeline import PIPELINE, run
+from jstitch.passes.lower.build_nest import CannotLowerError
+from jstitch.passes.lower.choose_template import best_kernel
+from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.runtime.report import note
 

@@ -22,10 +22,10 @@ from jstitch.codegen.cuda.emit import BLOCK
 from jstitch.codegen.cuda.traffic import reread_bytes
 from jstitch.device_spec import DeviceSpec, find_spec, spec_of_device
 from jstitch.options import CompileOptions
-from jstitch.passes import profile
-from jstitch.passes.bandwidth_curve import BandwidthCurve
-from jstitch.passes.machine import Machine
-from jstitch.passes.profile import Profile
+from jstitch.passes.base import profile
+from jstitch.passes.base.bandwidth_curve import BandwidthCurve
+from jstitch.passes.base.machine import Machine
+from jstitch.passes.base.profile import Profile
 
 PLATFORMS = ("cpu", "cuda")
 COPY = 0.85  # of the bandwidth on paper that a copy reaches

@@ -20,15 +20,15 @@ from jstitch.inspection.evidence import Range, expose, range_of
 from jstitch.inspection.execute import Arrays, ExecutionError
 from jstitch.inspection.experiment import Experiment, keep_kernels, kernel_ops
 from jstitch.ir.graph import Graph, Op
-from jstitch.passes.absorb_updates import absorb_updates
-from jstitch.passes.contract_patterns import contract_patterns, map_frames
-from jstitch.passes.copy_carried import copy_carried
-from jstitch.passes.copy_returned import Returned, copy_returned
-from jstitch.passes.keep_counters import keep_counters
-from jstitch.passes.pipeline import frames
+from jstitch.passes.base.profile import using
+from jstitch.passes.base.rewrite import is_control, map_frames
+from jstitch.passes.fuse.absorb_updates import absorb_updates
+from jstitch.passes.fuse.contract_patterns import contract_patterns
+from jstitch.passes.fuse.copy_returned import Returned, copy_returned
+from jstitch.passes.graph.copy_carried import copy_carried
+from jstitch.passes.graph.keep_counters import keep_counters
+from jstitch.passes.graph.pipeline import frames
 from jstitch.passes.plan_frame import plan_frame
-from jstitch.passes.profile import using
-from jstitch.passes.rewrite import is_control
 
 PLANNING = ("copy_carried", "plan", "absorb_updates")
 """What happens to every frame, inner ones first: copies for updates, ops computed again, updates in place."""

@@ -13,7 +13,7 @@ import numpy as np
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes.rewrite import is_control
+from jstitch.passes.base.rewrite import is_control
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from jstitch.inspection.subject import observe_module, platform_of, target_of
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.ops import KERNEL
 from jstitch.options import CompileOptions
-from jstitch.passes.contract_patterns import map_frames
+from jstitch.passes.base.rewrite import map_frames
 
 
 def device_of(options: CompileOptions) -> Any:

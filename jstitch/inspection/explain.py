@@ -18,11 +18,11 @@ from jstitch.inspection.program_plan import target_name
 from jstitch.inspection.remedies import REMEDIES, call_remedy, remedy
 from jstitch.inspection.why_kernel import why_schedule, why_schemes
 from jstitch.ir.graph import Op
-from jstitch.passes.absorb_updates import absorb_updates
-from jstitch.passes.gate import judge
-from jstitch.passes.name_kernel import KernelNames, name_kernel
-from jstitch.passes.plan import FusionPattern, FusionPlan, Reason, is_free
-from jstitch.passes.profile import using
+from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
+from jstitch.passes.base.profile import using
+from jstitch.passes.fuse.absorb_updates import absorb_updates
+from jstitch.passes.fuse.gate import judge
+from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
 from jstitch.runtime.report import Record
 
 Step = Callable[[str], None]

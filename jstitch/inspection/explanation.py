@@ -13,7 +13,7 @@ from typing import Any
 
 from jstitch.inspection.json_fields import json_fields
 from jstitch.inspection.labels import WHOLE, OpLabel
-from jstitch.passes.plan import Reason
+from jstitch.passes.base.plan import Reason
 
 Printed = Any  # table.Printed: rich is a tenth of `import jstitch`, only for printing
 SHOWN = 5  # edges with one reason that are printed; the data has all

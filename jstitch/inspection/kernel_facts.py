@@ -17,17 +17,17 @@ from jstitch.codegen.kernel_ir import Kernel, Phase
 from jstitch.device_spec import DeviceSpec, occupancy
 from jstitch.ir.graph import Op
 from jstitch.options import CompileOptions
-from jstitch.passes.absorb_updates import contracted
-from jstitch.passes.apply_template import WARP
-from jstitch.passes.build_nest import CannotLowerError
-from jstitch.passes.choose_template import best_kernel
-from jstitch.passes.latency_cpu import cpu_phases
-from jstitch.passes.latency_gpu import WarpWork, lane_homes, launch_latency, thread_work
-from jstitch.passes.latency_value import Latency
-from jstitch.passes.plan import FusionPattern, Reason, is_free
-from jstitch.passes.profile import Profile, current
-from jstitch.passes.row_access import is_reduction
-from jstitch.passes.structure import structure
+from jstitch.passes.base.plan import FusionPattern, Reason, is_free
+from jstitch.passes.base.profile import Profile, current
+from jstitch.passes.base.row_access import is_reduction
+from jstitch.passes.cost.structure import structure
+from jstitch.passes.fuse.absorb_updates import contracted
+from jstitch.passes.lower.apply_template import WARP
+from jstitch.passes.lower.build_nest import CannotLowerError
+from jstitch.passes.lower.choose_template import best_kernel
+from jstitch.passes.lower.latency_cpu import cpu_phases
+from jstitch.passes.lower.latency_gpu import WarpWork, lane_homes, launch_latency, thread_work
+from jstitch.passes.lower.latency_value import Latency
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from functools import cached_property
 
 from jstitch.frontend.observe import Observed
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.passes.plan import is_free
-from jstitch.passes.print_plan import value_names
+from jstitch.passes.base.plan import is_free
+from jstitch.passes.fuse.print_plan import value_names
 
 WHOLE = "the call"
 """The title of the frame that is no region."""

@@ -17,11 +17,11 @@ from jstitch.frontend.observe import Observed
 from jstitch.inspection.json_fields import json_fields
 from jstitch.inspection.kernel_facts import KernelFacts, KernelMaker
 from jstitch.inspection.labels import Frame, frames_of, source_line
-from jstitch.passes.absorb_updates import absorb_updates
-from jstitch.passes.gate import judge
-from jstitch.passes.name_kernel import KernelNames, name_kernel
-from jstitch.passes.plan import FusionPattern, FusionPlan, Reason, is_free
-from jstitch.passes.profile import using
+from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
+from jstitch.passes.base.profile import using
+from jstitch.passes.fuse.absorb_updates import absorb_updates
+from jstitch.passes.fuse.gate import judge
+from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
 from jstitch.runtime.report import Record
 
 Printed = Any  # table.Printed: rich is a tenth of `import jstitch`, only for printing

@@ -18,7 +18,7 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import OPS, OpClass, build, lookup
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes.rewrite import is_control
+from jstitch.passes.base.rewrite import is_control
 
 Arrays = Sequence[np.ndarray]
 INTERPRETED_SECONDS = 6.0  # what interpreting a program may be expected to take

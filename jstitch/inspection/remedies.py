@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from jstitch.passes.plan import Reason
+from jstitch.passes.base.plan import Reason
 
 REMEDIES: Mapping[str, str] = {
     # -- ops that no pattern holds

@@ -16,7 +16,7 @@ from jstitch.inspection.bisect import Culprit
 from jstitch.inspection.execute import Arrays, random_arguments
 from jstitch.inspection.experiment import Experiment
 from jstitch.ir.graph import Graph
-from jstitch.passes.dce import dce
+from jstitch.passes.graph.dce import dce
 
 MODULE, INPUTS = "module.mlir", "inputs.npz"
 

@@ -22,7 +22,7 @@ from jstitch.frontend.rewrite import rewrite_graph
 from jstitch.frontend.stitch import stitch_static
 from jstitch.frontend.target import Target, find_target
 from jstitch.options import CompileOptions
-from jstitch.passes.profile import using
+from jstitch.passes.base.profile import using
 
 _STATIC = ("static_argnums", "static_argnames")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jstitch.inspection.kernel_facts import KernelFacts, LaneFacts
-from jstitch.passes.pack_patterns import SMALL
-from jstitch.passes.profile import current
+from jstitch.passes.base.profile import current
+from jstitch.passes.fuse.pack_patterns import SMALL
 
 
 def why_schemes(kernel: KernelFacts, limit: int | None) -> Iterator[str]:

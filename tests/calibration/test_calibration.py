@@ -14,9 +14,9 @@ from jstitch.calibration import measure, store
 from jstitch.errors import JstitchWarning
 from jstitch.frontend.target import cpu_profile
 from jstitch.options import CompileOptions
-from jstitch.passes import profile
-from jstitch.passes.bandwidth_curve import BandwidthCurve
-from jstitch.passes.machine import Machine
+from jstitch.passes.base import profile
+from jstitch.passes.base.bandwidth_curve import BandwidthCurve
+from jstitch.passes.base.machine import Machine
 
 FAST = replace(
     Machine(), lane_cycle=1e-12, cores=8.0, lone_bandwidths=BandwidthCurve(((1024.0, 1e11), (2048.0, 5e10)))

@@ -24,9 +24,9 @@ from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.frontend.target import find_target
 from jstitch.options import CompileOptions
-from jstitch.passes.copy_returned import Returned
+from jstitch.passes.base.profile import using
+from jstitch.passes.fuse.copy_returned import Returned
 from jstitch.passes.named_passes import NAMES, Context
-from jstitch.passes.profile import using
 
 FOLDER = Path(__file__).parents[1] / "golden"
 FILES = sorted(FOLDER.glob("*.mlir"))

@@ -19,12 +19,12 @@ from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import module_bytes, parse_module
 from jstitch.ir.ops import OPS
 from jstitch.options import CompileOptions
-from jstitch.passes.copy_carried import copy_carried
-from jstitch.passes.pipeline import PIPELINE, Pass, frames
-from jstitch.passes.pipeline import run as run_pipeline
+from jstitch.passes.base.profile import using
+from jstitch.passes.fuse.print_plan import print_plan
+from jstitch.passes.graph.copy_carried import copy_carried
+from jstitch.passes.graph.pipeline import PIPELINE, Pass, frames
+from jstitch.passes.graph.pipeline import run as run_pipeline
 from jstitch.passes.plan_frame import plan_frame
-from jstitch.passes.print_plan import print_plan
-from jstitch.passes.profile import using
 
 MODULE = """
 func.func private @twice(%x: tensor<64x300xf32>) -> tensor<64x300xf32> {

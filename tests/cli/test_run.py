@@ -21,8 +21,8 @@ from jstitch.codegen.cpu.emit import Emitted
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend import rewrite
 from jstitch.ir.graph import Graph
-from jstitch.passes.dce import dce
-from jstitch.passes.pipeline import PIPELINE, Pass
+from jstitch.passes.graph.dce import dce
+from jstitch.passes.graph.pipeline import PIPELINE, Pass
 
 SOURCE = """
 import jax.numpy as jnp

@@ -20,10 +20,10 @@ from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import KERNEL, OPS, build
 from jstitch.ir.types import DType, TensorType
 from jstitch.options import CompileOptions
-from jstitch.passes import profile
-from jstitch.passes.contract_patterns import contract_patterns
-from jstitch.passes.lower_kernel import lower_kernel
-from jstitch.passes.pipeline import run
+from jstitch.passes.base import profile
+from jstitch.passes.fuse.contract_patterns import contract_patterns
+from jstitch.passes.graph.pipeline import run
+from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
 from tests.ir.programs import DTYPES, FLOATS, elementwise_graph
 from tests.passes.random_graphs import Limits, arguments, make_graph

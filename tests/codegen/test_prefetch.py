@@ -17,8 +17,8 @@ from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.options import CompileOptions
-from jstitch.passes.lower_kernel import lower_kernel
-from jstitch.passes.pipeline import run
+from jstitch.passes.graph.pipeline import run
+from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
 
 Array = jax.Array

@@ -27,8 +27,8 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.ir.index import Var, add, mul, var
 from jstitch.ir.types import DType, TensorType
 from jstitch.options import CompileOptions
-from jstitch.passes.lower_kernel import lower_kernel
-from jstitch.passes.pipeline import run
+from jstitch.passes.graph.pipeline import run
+from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
 
 Array = jax.Array

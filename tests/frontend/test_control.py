@@ -17,10 +17,10 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.frontend.observe import Observed, observing
 from jstitch.ir.graph import Op
 from jstitch.ir.ops import KERNEL, NO_FUSE
-from jstitch.passes.check_plan import check_plan
-from jstitch.passes.hold_together import demanded
-from jstitch.passes.plan import is_free
-from jstitch.passes.profile import using
+from jstitch.passes.base.plan import is_free
+from jstitch.passes.base.profile import using
+from jstitch.passes.fuse.check_plan import check_plan
+from jstitch.passes.fuse.hold_together import demanded
 from tests.codegen.cuda.stitched import PROFILES, stitch
 
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)

@@ -19,11 +19,11 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import NO_FUSE
 from jstitch.ir.scope import together, together_scope
-from jstitch.passes.check_plan import check_plan
-from jstitch.passes.contract_patterns import contract_patterns
-from jstitch.passes.hold_together import TOGETHER, demanded
-from jstitch.passes.pipeline import run
-from jstitch.passes.plan import FusionPlan, is_free
+from jstitch.passes.base.plan import FusionPlan, is_free
+from jstitch.passes.fuse.check_plan import check_plan
+from jstitch.passes.fuse.contract_patterns import contract_patterns
+from jstitch.passes.fuse.hold_together import TOGETHER, demanded
+from jstitch.passes.graph.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
 from tests.passes.random_graphs import Limits, arguments, make_graph
 

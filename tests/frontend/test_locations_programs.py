@@ -19,7 +19,7 @@ from jstitch.frontend.observe import Observed, observing
 from jstitch.frontend.rewrite import rewrite_graph
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.ops import KERNEL
-from jstitch.passes.plan import is_free
+from jstitch.passes.base.plan import is_free
 from tests.frontend.emitting import Recorder
 
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)

@@ -23,7 +23,7 @@ from jstitch.frontend.measured_gate import kernel_texts
 from jstitch.frontend.mlir import parse_module
 from jstitch.frontend.rewrite import stitch_graph
 from jstitch.ir.graph import Graph
-from jstitch.passes.pipeline import run
+from jstitch.passes.graph.pipeline import run
 from tests.codegen.cuda.stitched import PROFILES, stitch
 from tests.frontend.emitting import Recorder
 

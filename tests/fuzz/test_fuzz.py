@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import OPS, build
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes import form_groups, profile
+from jstitch.passes.base import profile
+from jstitch.passes.lower import form_groups
 from jstitch.runtime.report import record_count, stitch_count
 from tests.fuzz.harness import run_alone, run_batch
 from tests.fuzz.programs import make_program

@@ -31,9 +31,9 @@ from jstitch.ir.printer import print_graph
 from jstitch.ir.types import TensorType
 from jstitch.ir.verify import check
 from jstitch.options import CompileOptions
-from jstitch.passes.pipeline import frames, run, verify_after
+from jstitch.passes.fuse.print_plan import print_plan
+from jstitch.passes.graph.pipeline import frames, run, verify_after
 from jstitch.passes.plan_frame import plan_frame
-from jstitch.passes.print_plan import print_plan
 from tests.fuzz.mutations import mutate
 from tests.passes.random_graphs import arguments
 

@@ -21,8 +21,8 @@ from jstitch.inspection import execute
 from jstitch.inspection.experiment import Experiment
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.options import CompileOptions
-from jstitch.passes.pipeline import PIPELINE, Pass
-from jstitch.passes.rewrite import Producer, Replacement, rewrite
+from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
+from jstitch.passes.graph.pipeline import PIPELINE, Pass
 
 ROWS, COLUMNS, TURNS = 8, 16, 3
 OPTIONS = CompileOptions(tune="off", target="cpu")

@@ -24,9 +24,10 @@ from jstitch.inspection.experiment import Experiment, keep_kernels, kernel_ops
 from jstitch.inspection.reproducer import write_reproducer
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
-from jstitch.passes import alias_donated, plan_frame
-from jstitch.passes.pipeline import PIPELINE, frames
-from jstitch.passes.rewrite import is_control
+from jstitch.passes import plan_frame
+from jstitch.passes.base.rewrite import is_control
+from jstitch.passes.fuse import alias_donated
+from jstitch.passes.graph.pipeline import PIPELINE, frames
 from tests.inspection.programs import (
     OPTIONS,
     arguments,

@@ -13,7 +13,7 @@ import pytest
 
 import jstitch
 from jstitch.inspection.program_plan import ProgramPlan
-from jstitch.passes.plan import Reason
+from jstitch.passes.base.plan import Reason
 from jstitch.runtime.report import record_count
 
 X = jax.ShapeDtypeStruct((256, 1024), jnp.float32)

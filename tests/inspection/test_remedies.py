@@ -12,7 +12,7 @@ import jstitch
 from jstitch.inspection.remedies import CALL_REMEDIES, REMEDIES, call_remedy, remedy
 from jstitch.ir.ops import OpClass
 from jstitch.ir.reason import Reason
-from jstitch.passes.plan_layers import _KERNEL_CLASSES
+from jstitch.passes.fuse.plan_layers import _KERNEL_CLASSES
 
 ROOT = Path(jstitch.__file__).parent
 ROOMS = ("codegen", "passes", "frontend", "ir")

@@ -8,7 +8,7 @@ from functools import cache
 from random import Random
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.passes.op_graph import Members
+from jstitch.passes.explore.op_graph import Members
 from tests.passes.random_dags import MATRIX
 
 Dag = tuple[int, ...]

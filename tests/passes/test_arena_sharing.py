@@ -24,12 +24,13 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.types import DType
 from jstitch.options import CompileOptions
-from jstitch.passes import place_tiles, profile
-from jstitch.passes.build_nest import CannotLowerError
-from jstitch.passes.check_kernel import check_kernel
-from jstitch.passes.lower_kernel import lower_kernel
-from jstitch.passes.pipeline import run
-from jstitch.passes.plan import FusionPattern
+from jstitch.passes.base import profile
+from jstitch.passes.base.plan import FusionPattern
+from jstitch.passes.graph.pipeline import run
+from jstitch.passes.lower import place_tiles
+from jstitch.passes.lower.build_nest import CannotLowerError
+from jstitch.passes.lower.check_kernel import check_kernel
+from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
 from tests.fuzz.programs import make_program
 from tests.passes.random_graphs import Limits, arguments

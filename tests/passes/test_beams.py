@@ -11,21 +11,21 @@ import pytest
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
-from jstitch.passes import profile
-from jstitch.passes.absorb_updates import absorb_updates, contracted
-from jstitch.passes.build_nest import CannotLowerError
-from jstitch.passes.check_kernel import check_kernel
-from jstitch.passes.check_plan import check_plan
-from jstitch.passes.explore_patterns import Candidate, explore_patterns
-from jstitch.passes.fuse_remote import fuse_remote, run_times
-from jstitch.passes.lower_kernel import lower_kernel
-from jstitch.passes.pipeline import run
-from jstitch.passes.plan import FusionPattern, FusionPlan, is_free
-from jstitch.passes.plan_dp import plan_dp
+from jstitch.passes.base import profile
+from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free
+from jstitch.passes.explore.explore_patterns import Candidate, explore_patterns
+from jstitch.passes.explore.fuse_remote import fuse_remote, run_times
+from jstitch.passes.explore.plan_dp import plan_dp
+from jstitch.passes.explore.score_pattern import Scorer
+from jstitch.passes.explore.search_beams import search_beams
+from jstitch.passes.fuse.absorb_updates import absorb_updates, contracted
+from jstitch.passes.fuse.check_plan import check_plan
+from jstitch.passes.graph.pipeline import run
+from jstitch.passes.lower.build_nest import CannotLowerError
+from jstitch.passes.lower.check_kernel import check_kernel
+from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.planners import merged_layers
-from jstitch.passes.score_pattern import Scorer
-from jstitch.passes.search_beams import search_beams
 from tests.passes.random_dags import random_dag
 from tests.passes.random_graphs import Limits, make_graph
 from tests.passes.workload_frames import PROFILES, WORKLOADS, workload_frames

@@ -17,11 +17,11 @@ from jstitch.frontend.target import cuda_profile
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
-from jstitch.passes import profile
-from jstitch.passes.canonicalize import canonicalize
-from jstitch.passes.chain_scatters import SCATTER, TERMS, chain_scatters
-from jstitch.passes.dce import dce
-from jstitch.passes.fold_constants import fold_constants
+from jstitch.passes.base import profile
+from jstitch.passes.graph.canonicalize import canonicalize
+from jstitch.passes.graph.chain_scatters import SCATTER, TERMS, chain_scatters
+from jstitch.passes.graph.dce import dce
+from jstitch.passes.graph.fold_constants import fold_constants
 
 TABLE = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
 ROWS, PAIRS = np.array([3, 0, 3, 8], np.int32), np.array([[3, 1], [3, 2]], np.int32)

@@ -29,11 +29,11 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.ir.graph import Graph
 from jstitch.ir.index import Var, add, const, var
 from jstitch.options import CompileOptions
-from jstitch.passes import profile
-from jstitch.passes.check_flow import LIMIT
-from jstitch.passes.check_kernel import check_kernel
-from jstitch.passes.lower_kernel import lower_kernel
-from jstitch.passes.pipeline import run
+from jstitch.passes.base import profile
+from jstitch.passes.graph.pipeline import run
+from jstitch.passes.lower.check_flow import LIMIT
+from jstitch.passes.lower.check_kernel import check_kernel
+from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
 from tests.passes.random_graphs import Limits, make_graph
 

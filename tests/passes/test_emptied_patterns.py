@@ -6,11 +6,11 @@ from jstitch.device_spec import find_spec
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.frontend.target import cuda_profile
-from jstitch.passes.check_plan import check_plan
-from jstitch.passes.pack_patterns import pack_patterns
-from jstitch.passes.plan import FusionPlan, make_patterns
-from jstitch.passes.profile import using
-from jstitch.passes.recompute_outputs import recompute_outputs
+from jstitch.passes.base.plan import FusionPlan, make_patterns
+from jstitch.passes.base.profile import using
+from jstitch.passes.fuse.check_plan import check_plan
+from jstitch.passes.fuse.pack_patterns import pack_patterns
+from jstitch.passes.fuse.recompute_outputs import recompute_outputs
 
 MODULE = """
 func.func @main(%x: tensor<1024x1024xf32>) -> tensor<1024xf32> {

@@ -10,15 +10,15 @@ import pytest
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes import profile
-from jstitch.passes.check_plan import check_plan
-from jstitch.passes.cost_model import kernel_cost
-from jstitch.passes.explore_patterns import Candidate, ExploreOptions, explore_patterns
-from jstitch.passes.plan import FusionPlan, is_free, make_pattern, make_patterns
-from jstitch.passes.plan_layers import partition_reason, plan_layers
+from jstitch.passes.base import profile
+from jstitch.passes.base.plan import FusionPlan, is_free, make_pattern, make_patterns
+from jstitch.passes.cost.cost_model import kernel_cost
+from jstitch.passes.explore.explore_patterns import Candidate, ExploreOptions, explore_patterns
+from jstitch.passes.explore.savings import modelled_seconds
+from jstitch.passes.explore.score_pattern import Scorer, Sketch
+from jstitch.passes.fuse.check_plan import check_plan
+from jstitch.passes.fuse.plan_layers import partition_reason, plan_layers
 from jstitch.passes.planners import LAYERS
-from jstitch.passes.savings import modelled_seconds
-from jstitch.passes.score_pattern import Scorer, Sketch
 from tests.passes.random_dags import random_dag
 from tests.passes.random_graphs import Limits, make_graph
 from tests.passes.workload_frames import PROFILES, workload_frames
@@ -78,8 +78,8 @@ def figure4() -> tuple[dict[str, Op], _Tally]:
 def test_figure_4_gives_its_candidate_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     """The chains of 5, 6 and 7; of 8 the best unions over groups {5, 6} and {7}. Cycles are left aside."""
     ops, scorer = figure4()
-    monkeypatch.setattr("jstitch.passes.explore_patterns.VERTEX", 1)
-    monkeypatch.setattr("jstitch.passes.explore_patterns.is_placed", lambda scorer, sketch: True)
+    monkeypatch.setattr("jstitch.passes.explore.explore_patterns.VERTEX", 1)
+    monkeypatch.setattr("jstitch.passes.explore.explore_patterns.is_placed", lambda scorer, sketch: True)
     found = explore_patterns(scorer)
     at = {name: names(ops, found[n]) for n, name in enumerate(ops)}
     assert at["5"][0] == "125"
@@ -91,7 +91,7 @@ def test_figure_4_gives_its_candidate_sets(monkeypatch: pytest.MonkeyPatch) -> N
 def test_figure_4_without_the_patterns_that_wait_for_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two branches of three and where they meet wait for the third. All three together do not."""
     ops, scorer = figure4()
-    monkeypatch.setattr("jstitch.passes.explore_patterns.VERTEX", 1)
+    monkeypatch.setattr("jstitch.passes.explore.explore_patterns.VERTEX", 1)
     found = explore_patterns(scorer)
     assert names(ops, found[list(ops).index("8")])[0] == "12345678"
     for members in (set(name) for at in found for name in names(ops, at)):

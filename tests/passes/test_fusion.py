@@ -13,14 +13,14 @@ from jstitch.frontend.importer import import_module
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes import fuse_subgraph
-from jstitch.passes.check_plan import check_plan
-from jstitch.passes.fuse_elementwise import MAX_ROOTS, fuse_elementwise
-from jstitch.passes.fuse_subgraph import FusionOptions
-from jstitch.passes.pipeline import run
-from jstitch.passes.plan import FusionPlan, is_free, make_pattern
-from jstitch.passes.plan_layers import DEFAULT, plan_layers
-from jstitch.passes.print_plan import print_plan
+from jstitch.passes.base.plan import FusionPlan, is_free, make_pattern
+from jstitch.passes.fuse import fuse_subgraph
+from jstitch.passes.fuse.check_plan import check_plan
+from jstitch.passes.fuse.fuse_elementwise import MAX_ROOTS, fuse_elementwise
+from jstitch.passes.fuse.fuse_subgraph import FusionOptions
+from jstitch.passes.fuse.plan_layers import DEFAULT, plan_layers
+from jstitch.passes.fuse.print_plan import print_plan
+from jstitch.passes.graph.pipeline import run
 from tests.counting import calls, exponent
 from tests.passes.random_dags import random_dag
 from tests.passes.random_graphs import Limits, make_graph

@@ -10,13 +10,18 @@ import pytest
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes import explore_substitution as substitution
-from jstitch.passes.check_plan import waiting_patterns
-from jstitch.passes.contracted_cycles import Contraction
-from jstitch.passes.explore_seeds import EVERYTHING, SeedOptions, explore_seeds
-from jstitch.passes.explore_substitution import STEPS, ReductionKind, explore_substitution, reduction_kind
-from jstitch.passes.op_graph import Members, OpGraph, grouped, op_graph
-from jstitch.passes.plan import FusionPlan, is_free, make_patterns
+from jstitch.passes.base.plan import FusionPlan, is_free, make_patterns
+from jstitch.passes.explore import explore_substitution as substitution
+from jstitch.passes.explore.contracted_cycles import Contraction
+from jstitch.passes.explore.explore_seeds import EVERYTHING, SeedOptions, explore_seeds
+from jstitch.passes.explore.explore_substitution import (
+    STEPS,
+    ReductionKind,
+    explore_substitution,
+    reduction_kind,
+)
+from jstitch.passes.explore.op_graph import Members, OpGraph, grouped, op_graph
+from jstitch.passes.fuse.check_plan import waiting_patterns
 from tests.counting import calls, exponent
 from tests.passes import small_dags
 from tests.passes.random_dags import random_dag
@@ -122,7 +127,7 @@ def test_exploration_finds_every_convex_connected_pattern(size: int) -> None:
 
 
 def test_an_exploration_that_forgets_paths_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jstitch.passes.explore_seeds._Search._leads", lambda *_: False)
+    monkeypatch.setattr("jstitch.passes.explore.explore_seeds._Search._leads", lambda *_: False)
     triangle = (0, 0b1, 0b11)
     found = explore_seeds(op_graph(small_dags.frame_of(triangle)), EVERYTHING)
     assert not {*found} <= {small_dags.members(s) for s in small_dags.patterns(triangle)}

@@ -16,12 +16,21 @@ from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
 from jstitch.ir.verify import check
-from jstitch.passes.canonicalize import canonicalize
-from jstitch.passes.clone_broadcasts import clone_broadcasts
-from jstitch.passes.cse import cse
-from jstitch.passes.dce import dce
-from jstitch.passes.fold_constants import MAX_ELEMENTS, fold_constants
-from jstitch.passes.pipeline import PIPELINE, Pass, Step, dump_after, frames, run, stop_after, verify_after
+from jstitch.passes.graph.canonicalize import canonicalize
+from jstitch.passes.graph.clone_broadcasts import clone_broadcasts
+from jstitch.passes.graph.cse import cse
+from jstitch.passes.graph.dce import dce
+from jstitch.passes.graph.fold_constants import MAX_ELEMENTS, fold_constants
+from jstitch.passes.graph.pipeline import (
+    PIPELINE,
+    Pass,
+    Step,
+    dump_after,
+    frames,
+    run,
+    stop_after,
+    verify_after,
+)
 from tests.passes.random_graphs import Limits, arguments, classes, make_graph, random_graphs
 
 F32 = DType.F32

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from jstitch.passes.contracted_cycles import Contraction
-from jstitch.passes.op_graph import Members, op_graph
-from jstitch.passes.select_patterns import Selection, SelectOptions, greedy, select_patterns
-from jstitch.passes.solve_program import Problem
+from jstitch.passes.explore.contracted_cycles import Contraction
+from jstitch.passes.explore.op_graph import Members, op_graph
+from jstitch.passes.explore.select_patterns import Selection, SelectOptions, greedy, select_patterns
+from jstitch.passes.explore.solve_program import Problem
 from tests.passes import small_dags
 from tests.passes.small_dags import Dag, best_total
 
@@ -80,7 +80,7 @@ def test_the_program_is_as_good_as_brute_force_on_larger_dags(size: int, shard: 
 def test_brute_force_catches_a_program_without(
     part: str, broken: Callable[..., object], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"jstitch.passes.{part}", broken)
+    monkeypatch.setattr(f"jstitch.passes.explore.{part}", broken)
     found = {differs(dag, seed) for seed, dag in enumerate(small_dags.connected_dags(5))}
     assert any(f is not None and what in f for f in found)
 

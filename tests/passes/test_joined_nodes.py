@@ -8,8 +8,8 @@ from random import Random
 import networkx as nx
 import pytest
 
-from jstitch.passes import joined_nodes
-from jstitch.passes.joined_nodes import JoinedNodes
+from jstitch.passes.fuse import joined_nodes
+from jstitch.passes.fuse.joined_nodes import JoinedNodes
 
 NODES = 24
 

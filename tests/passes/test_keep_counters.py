@@ -20,10 +20,11 @@ from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import KERNEL
 from jstitch.ir.verify import check
 from jstitch.options import CompileOptions
-from jstitch.passes import profile
-from jstitch.passes.contract_patterns import contract_patterns, map_frames
-from jstitch.passes.keep_counters import LEFT, keep_counters
-from jstitch.passes.pipeline import frames, run
+from jstitch.passes.base import profile
+from jstitch.passes.base.rewrite import map_frames
+from jstitch.passes.fuse.contract_patterns import contract_patterns
+from jstitch.passes.graph.keep_counters import LEFT, keep_counters
+from jstitch.passes.graph.pipeline import frames, run
 from jstitch.passes.plan_frame import plan_frame
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)

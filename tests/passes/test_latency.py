@@ -25,12 +25,12 @@ from jstitch.codegen.kernel_ir import Kernel, Let, Loop, Nest
 from jstitch.device_spec import find_spec
 from jstitch.frontend.target import cuda_profile
 from jstitch.ir.index import Var
-from jstitch.passes import profile
-from jstitch.passes.bandwidth_curve import BandwidthCurve
-from jstitch.passes.latency import Latency, kernel_latency
-from jstitch.passes.latency_gpu import WarpWork, launch_latency, thread_work
-from jstitch.passes.machine import Machine
-from jstitch.passes.nest_work import Way, count, text_cycles
+from jstitch.passes.base import profile
+from jstitch.passes.base.bandwidth_curve import BandwidthCurve
+from jstitch.passes.base.machine import Machine
+from jstitch.passes.lower.latency import Latency, kernel_latency
+from jstitch.passes.lower.latency_gpu import WarpWork, launch_latency, thread_work
+from jstitch.passes.lower.nest_work import Way, count, text_cycles
 
 H200 = find_spec("h200")
 GPU = cuda_profile(H200)

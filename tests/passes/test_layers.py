@@ -10,9 +10,9 @@ import pytest
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes import layer_work_span as module
-from jstitch.passes.cut_lc_layers import cut_lc_layers, roof
-from jstitch.passes.layer_work_span import layer_work_span, layers
+from jstitch.passes.fuse import layer_work_span as module
+from jstitch.passes.fuse.cut_lc_layers import cut_lc_layers, roof
+from jstitch.passes.fuse.layer_work_span import layer_work_span, layers
 from tests.counting import calls
 from tests.passes.random_dags import random_dag
 

@@ -21,10 +21,10 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import UNSET
 from jstitch.ir.verify import check
-from jstitch.passes import profile
-from jstitch.passes.canonicalize import canonicalize
-from jstitch.passes.leave_unset import leave_unset
-from jstitch.passes.unroll_turns import unroll_turns
+from jstitch.passes.base import profile
+from jstitch.passes.graph.canonicalize import canonicalize
+from jstitch.passes.graph.leave_unset import leave_unset
+from jstitch.passes.graph.unroll_turns import unroll_turns
 
 X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(8, 3)
 Program = Callable[[Any], Any]

@@ -14,13 +14,13 @@ import jstitch
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes import pack_patterns
-from jstitch.passes.break_cycles import break_cycles
-from jstitch.passes.check_plan import check_plan, waiting_patterns
-from jstitch.passes.merge_patterns import merge_patterns
-from jstitch.passes.plan import FusionPlan, make_patterns
+from jstitch.passes.base.plan import FusionPlan, make_patterns
+from jstitch.passes.fuse import pack_patterns
+from jstitch.passes.fuse.break_cycles import break_cycles
+from jstitch.passes.fuse.check_plan import check_plan, waiting_patterns
+from jstitch.passes.fuse.merge_patterns import merge_patterns
+from jstitch.passes.fuse.plan_layers import plan_layers
 from jstitch.passes.plan_frame import plan_frame
-from jstitch.passes.plan_layers import plan_layers
 
 TILE = TensorType((64, 32), DType.F32)
 
@@ -75,7 +75,7 @@ def test_a_cycle_costs_only_the_patterns_on_it(part: str, monkeypatch: pytest.Mo
         plans = [scattered(random_frame(seed), seed) for seed in range(10)]
         broken = [pack_patterns.pack_patterns(plan) for plan in plans]
     else:
-        monkeypatch.setattr(f"jstitch.passes.merge_patterns.{part}", lambda *_: None)
+        monkeypatch.setattr(f"jstitch.passes.fuse.merge_patterns.{part}", lambda *_: None)
         plans = [plan_layers(random_frame(seed)) for seed in range(10)]
         broken = [merge_patterns(plan) for plan in plans]
     assert any("wait for each other" in p for plan in broken for p in check_plan(plan))

@@ -17,8 +17,8 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.scope import innermost_name, is_backward, together
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes.name_kernel import LONGEST, KernelNames, name_kernel
-from jstitch.passes.plan import make_pattern
+from jstitch.passes.base.plan import make_pattern
+from jstitch.passes.lower.name_kernel import LONGEST, KernelNames, name_kernel
 
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
 X, G = jnp.ones((64, 128)), jnp.ones(128)

@@ -17,13 +17,13 @@ from jstitch.frontend.importer import import_module
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
-from jstitch.passes import profile
-from jstitch.passes.check_kernel import check_kernel
-from jstitch.passes.factor_sums import factor_sums
-from jstitch.passes.lower_kernel import lower_kernel
-from jstitch.passes.one_pass_sums import one_pass_sums
-from jstitch.passes.pipeline import run
-from jstitch.passes.row_access import IDENTITY
+from jstitch.passes.base import profile
+from jstitch.passes.base.row_access import IDENTITY
+from jstitch.passes.graph.pipeline import run
+from jstitch.passes.lower.check_kernel import check_kernel
+from jstitch.passes.lower.factor_sums import factor_sums
+from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.lower.one_pass_sums import one_pass_sums
 
 ON = replace(profile.CPU, one_pass=True)
 MANY = replace(ON, program_work=16, partial_rows=2, max_programs=6)

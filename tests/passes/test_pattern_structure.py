@@ -9,13 +9,13 @@ import pytest
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes import cost_model
-from jstitch.passes.fuse_subgraph import FusionOptions
-from jstitch.passes.pipeline import run
-from jstitch.passes.plan import FusionPattern, FusionPlan, make_pattern
-from jstitch.passes.plan_layers import plan_layers
-from jstitch.passes.profile import Profile, using
-from jstitch.passes.structure import per_structure, structure
+from jstitch.passes.base.plan import FusionPattern, FusionPlan, make_pattern
+from jstitch.passes.base.profile import Profile, using
+from jstitch.passes.cost import cost_model
+from jstitch.passes.cost.structure import per_structure, structure
+from jstitch.passes.fuse.fuse_subgraph import FusionOptions
+from jstitch.passes.fuse.plan_layers import plan_layers
+from jstitch.passes.graph.pipeline import run
 from tests.passes.random_dags import random_dag
 from tests.passes.random_graphs import Limits, make_graph
 

@@ -9,24 +9,24 @@ import pytest
 
 from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
-from jstitch.passes.break_cycles import break_cycles
-from jstitch.passes.check_plan import check_plan
-from jstitch.passes.contracted_cycles import Contraction
-from jstitch.passes.explore_seeds import EVERYTHING, explore_seeds
-from jstitch.passes.explore_substitution import explore_substitution
-from jstitch.passes.fuse_subgraph import FusionOptions
-from jstitch.passes.lower_kernel import lower_kernel
-from jstitch.passes.merge_patterns import merge_patterns
-from jstitch.passes.op_graph import Members, op_graph
-from jstitch.passes.pipeline import run
-from jstitch.passes.plan import FusionPattern, FusionPlan, is_free, make_pattern
+from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free, make_pattern
+from jstitch.passes.explore.contracted_cycles import Contraction
+from jstitch.passes.explore.explore_seeds import EVERYTHING, explore_seeds
+from jstitch.passes.explore.explore_substitution import explore_substitution
+from jstitch.passes.explore.op_graph import Members, op_graph
+from jstitch.passes.explore.plan_ilp import IlpOptions, plan_ilp
+from jstitch.passes.explore.savings import Savings, modelled_savings, modelled_seconds
+from jstitch.passes.explore.select_patterns import SelectOptions, greedy
+from jstitch.passes.explore.solve_program import Problem
+from jstitch.passes.fuse.break_cycles import break_cycles
+from jstitch.passes.fuse.check_plan import check_plan
+from jstitch.passes.fuse.fuse_subgraph import FusionOptions
+from jstitch.passes.fuse.merge_patterns import merge_patterns
+from jstitch.passes.fuse.plan_layers import plan_layers
+from jstitch.passes.fuse.trim_patterns import trim
+from jstitch.passes.graph.pipeline import run
+from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
-from jstitch.passes.plan_ilp import IlpOptions, plan_ilp
-from jstitch.passes.plan_layers import plan_layers
-from jstitch.passes.savings import Savings, modelled_savings, modelled_seconds
-from jstitch.passes.select_patterns import SelectOptions, greedy
-from jstitch.passes.solve_program import Problem
-from jstitch.passes.trim_patterns import trim
 from tests.passes import small_dags
 from tests.passes.random_dags import random_dag
 from tests.passes.random_graphs import Limits, make_graph

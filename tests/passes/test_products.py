@@ -18,14 +18,14 @@ from jstitch.frontend.target import cuda_profile
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
-from jstitch.passes import profile
-from jstitch.passes.join_sums import join_sums
-from jstitch.passes.keep_counters import LEFT
-from jstitch.passes.lead_products import lead_products
-from jstitch.passes.leave_sums import leave_sums
-from jstitch.passes.merge_products import PRODUCT, THRESHOLD, merge_products
-from jstitch.passes.reduce_products import SMALL, reduce_products
-from jstitch.passes.turn_products import turn_products
+from jstitch.passes.base import profile
+from jstitch.passes.graph.join_sums import join_sums
+from jstitch.passes.graph.keep_counters import LEFT
+from jstitch.passes.graph.lead_products import lead_products
+from jstitch.passes.graph.leave_sums import leave_sums
+from jstitch.passes.graph.merge_products import PRODUCT, THRESHOLD, merge_products
+from jstitch.passes.graph.reduce_products import SMALL, reduce_products
+from jstitch.passes.graph.turn_products import turn_products
 
 Args = tuple[Any, ...]
 

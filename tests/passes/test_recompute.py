@@ -6,10 +6,10 @@ from jstitch.device_spec import find_spec
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.frontend.target import cuda_profile
-from jstitch.passes.check_plan import check_plan
-from jstitch.passes.plan import FusionPattern, FusionPlan, is_free, make_patterns
-from jstitch.passes.profile import using
-from jstitch.passes.recompute_outputs import recompute_outputs
+from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free, make_patterns
+from jstitch.passes.base.profile import using
+from jstitch.passes.fuse.check_plan import check_plan
+from jstitch.passes.fuse.recompute_outputs import recompute_outputs
 
 WIDE, ROWS, MASK = "4096x1024xf32", "4096xf32", "4096x1024xi1"
 LAYER_NORM = f"""

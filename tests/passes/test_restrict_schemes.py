@@ -15,10 +15,10 @@ from jstitch.device_spec import find_spec
 from jstitch.frontend.target import find_target
 from jstitch.ir.ops import lookup
 from jstitch.options import SCHEMES, TECHNIQUES, CompileOptions
-from jstitch.passes.check_plan import check_plan
-from jstitch.passes.pipeline import run
+from jstitch.passes.base.row_access import is_reduction
+from jstitch.passes.fuse.check_plan import check_plan
+from jstitch.passes.graph.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
-from jstitch.passes.row_access import is_reduction
 from tests.passes.random_graphs import Limits, make_graph
 
 EVERYTHING = CompileOptions(tune="off", strict=True)

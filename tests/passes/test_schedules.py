@@ -18,8 +18,8 @@ from jstitch.ir.ops import OpClass, build, lookup, propagation
 from jstitch.ir.ops.evaluate import run_op
 from jstitch.ir.schedule import ONE_BLOCK, SchedType, Schedule, block_of, blocks, reshaped
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes.propagate_schedule import Refusal, propagate, resolve
-from jstitch.passes.schedule import distinct_schedules, legal_schedules
+from jstitch.passes.lower.propagate_schedule import Refusal, propagate, resolve
+from jstitch.passes.lower.schedule import distinct_schedules, legal_schedules
 from tests.passes.random_graphs import Limits, make_graph
 
 F32 = DType.F32

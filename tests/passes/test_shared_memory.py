@@ -19,10 +19,10 @@ import pytest
 from jstitch.frontend.importer import import_module
 from jstitch.ir.graph import Op
 from jstitch.ir.schedule import SchedType, Schedule
-from jstitch.passes import plan_shared_memory as module
-from jstitch.passes.pipeline import run
-from jstitch.passes.plan import is_free
-from jstitch.passes.plan_shared_memory import (
+from jstitch.passes.base.plan import is_free
+from jstitch.passes.graph.pipeline import run
+from jstitch.passes.lower import plan_shared_memory as module
+from jstitch.passes.lower.plan_shared_memory import (
     DoesNotFit,
     Priority,
     Request,
@@ -30,8 +30,8 @@ from jstitch.passes.plan_shared_memory import (
     Stages,
     plan_shared_memory,
 )
-from jstitch.passes.propagate_schedule import resolve
-from jstitch.passes.size_requirements import size_requirements, stages_of
+from jstitch.passes.lower.propagate_schedule import resolve
+from jstitch.passes.lower.size_requirements import size_requirements, stages_of
 
 Plan = SharedMemoryPlan[int]
 

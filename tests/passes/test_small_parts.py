@@ -19,9 +19,9 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.frontend.target import cuda_profile
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
-from jstitch.passes import profile
-from jstitch.passes.check_kernel import check_kernel
-from jstitch.passes.lower_kernel import lower_kernel
+from jstitch.passes.base import profile
+from jstitch.passes.lower.check_kernel import check_kernel
+from jstitch.passes.lower.lower_kernel import lower_kernel
 
 PROFILES = [profile.CPU, cuda_profile(find_spec("h200"))]
 ROWS, COLUMNS = 96, 64

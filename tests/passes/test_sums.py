@@ -11,10 +11,10 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes.block_variances import block_variances
-from jstitch.passes.factor_sums import factor_sums
-from jstitch.passes.profile import Profile, using
-from jstitch.passes.row_access import is_reduction
+from jstitch.passes.base.profile import Profile, using
+from jstitch.passes.base.row_access import is_reduction
+from jstitch.passes.lower.block_variances import block_variances
+from jstitch.passes.lower.factor_sums import factor_sums
 
 Rewrite = Callable[[Sequence[Op], Collection[Value]], list[Op]]
 ROWS, COLUMNS = 6144, 128

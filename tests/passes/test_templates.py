@@ -26,15 +26,15 @@ from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
 from jstitch.options import CompileOptions
-from jstitch.passes import profile
-from jstitch.passes.apply_template import TemplateError
-from jstitch.passes.check_kernel import check_kernel
-from jstitch.passes.choose_template import choose_template
-from jstitch.passes.enumerate_templates import enumerate_templates
-from jstitch.passes.form_pattern import form_pattern
-from jstitch.passes.lower_kernel import lower_kernel
-from jstitch.passes.pipeline import run
-from jstitch.passes.plan import FusionPattern
+from jstitch.passes.base import profile
+from jstitch.passes.base.plan import FusionPattern
+from jstitch.passes.graph.pipeline import run
+from jstitch.passes.lower.apply_template import TemplateError
+from jstitch.passes.lower.check_kernel import check_kernel
+from jstitch.passes.lower.choose_template import choose_template
+from jstitch.passes.lower.enumerate_templates import enumerate_templates
+from jstitch.passes.lower.form_pattern import form_pattern
+from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
 from tests.passes.random_graphs import Limits, arguments, make_graph
 

@@ -11,9 +11,9 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.schedule import SchedType, Schedule, blocks, same_spread
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes.propagate_schedule import Refusal, Schedules, is_trivial, resolve
-from jstitch.passes.schedule import distinct_schedules
-from jstitch.passes.tune_schedule import tune_schedule
+from jstitch.passes.fuse.tune_schedule import tune_schedule
+from jstitch.passes.lower.propagate_schedule import Refusal, Schedules, is_trivial, resolve
+from jstitch.passes.lower.schedule import distinct_schedules
 
 F32 = DType.F32
 

@@ -14,12 +14,12 @@ import pytest
 from jstitch.device_spec import find_spec
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.target import cuda_profile
-from jstitch.passes import profile
-from jstitch.passes.cost_model import kernel_cost
-from jstitch.passes.gate import judge
-from jstitch.passes.pipeline import run
-from jstitch.passes.plan import FusionPattern, make_pattern
-from jstitch.passes.profile import CPU, Profile
+from jstitch.passes.base import profile
+from jstitch.passes.base.plan import FusionPattern, make_pattern
+from jstitch.passes.base.profile import CPU, Profile
+from jstitch.passes.cost.cost_model import kernel_cost
+from jstitch.passes.fuse.gate import judge
+from jstitch.passes.graph.pipeline import run
 
 H200 = cuda_profile(find_spec("h200"))
 BLIND = replace(H200, machine=replace(H200.machine, sector_bytes=0))

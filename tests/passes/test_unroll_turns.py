@@ -19,10 +19,10 @@ from jstitch.frontend.target import cuda_profile
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
-from jstitch.passes import profile
-from jstitch.passes.keep_counters import LEFT, keep_counters
-from jstitch.passes.pipeline import frames, run
-from jstitch.passes.unroll_turns import MAX_OPS, PAIR_OPS, unroll_turns
+from jstitch.passes.base import profile
+from jstitch.passes.graph.keep_counters import LEFT, keep_counters
+from jstitch.passes.graph.pipeline import frames, run
+from jstitch.passes.graph.unroll_turns import MAX_OPS, PAIR_OPS, unroll_turns
 from tests.passes.test_updates_and_recomputation import run_contracted
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)

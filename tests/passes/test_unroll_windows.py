@@ -22,11 +22,11 @@ from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import MONOIDS, build, lookup
 from jstitch.ir.types import DType, TensorType
 from jstitch.ir.verify import check
-from jstitch.passes.gate import judge
-from jstitch.passes.lower_kernel import lower_kernel
-from jstitch.passes.pipeline import run
-from jstitch.passes.plan_layers import plan_layers
-from jstitch.passes.unroll_windows import MAX_WINDOW, unroll_windows
+from jstitch.passes.fuse.gate import judge
+from jstitch.passes.fuse.plan_layers import plan_layers
+from jstitch.passes.graph.pipeline import run
+from jstitch.passes.graph.unroll_windows import MAX_WINDOW, unroll_windows
+from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.runtime.report import last_report, record_count
 
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)

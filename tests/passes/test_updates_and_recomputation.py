@@ -22,14 +22,14 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import KERNEL
 from jstitch.options import CompileOptions
-from jstitch.passes import profile
-from jstitch.passes.absorb_updates import absorb_updates, contracted
-from jstitch.passes.check_kernel import check_kernel
-from jstitch.passes.check_plan import check_plan
-from jstitch.passes.contract_patterns import contract_patterns
-from jstitch.passes.copy_carried import copy_carried
-from jstitch.passes.lower_kernel import lower_kernel
-from jstitch.passes.pipeline import frames, run
+from jstitch.passes.base import profile
+from jstitch.passes.fuse.absorb_updates import absorb_updates, contracted
+from jstitch.passes.fuse.check_plan import check_plan
+from jstitch.passes.fuse.contract_patterns import contract_patterns
+from jstitch.passes.graph.copy_carried import copy_carried
+from jstitch.passes.graph.pipeline import frames, run
+from jstitch.passes.lower.check_kernel import check_kernel
+from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
 from tests.passes.random_graphs import Limits, arguments, make_graph
 

@@ -13,9 +13,9 @@ from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.frontend.target import cuda_profile
 from jstitch.ir.graph import Graph
-from jstitch.passes import profile
-from jstitch.passes.copy_carried import copy_carried
-from jstitch.passes.pipeline import frames, run
+from jstitch.passes.base import profile
+from jstitch.passes.graph.copy_carried import copy_carried
+from jstitch.passes.graph.pipeline import frames, run
 
 WORKLOADS = {workload.name: workload for family in FAMILIES.values() for workload in family}
 PROFILES = {"cpu": profile.CPU, "h200": cuda_profile(find_spec("h200"))}

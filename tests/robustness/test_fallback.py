@@ -18,7 +18,7 @@ from robustness_support import LENIENT, arguments, check, our_warnings, standard
 import jstitch
 from jstitch.codegen.cpu import backend, compile_kernel
 from jstitch.frontend import rewrite
-from jstitch.passes.pipeline import PIPELINE
+from jstitch.passes.graph.pipeline import PIPELINE
 
 STAGES = [
     *((rewrite, name) for name in ("import_ops", "plan_frame", "contract_patterns", "best_kernel")),

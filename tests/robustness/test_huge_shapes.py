@@ -14,7 +14,7 @@ import pytest
 from robustness_support import STRICT, check
 
 import jstitch
-from jstitch.passes.schedule import divisors
+from jstitch.passes.lower.schedule import divisors
 from tests.counting import calls
 
 F32 = jnp.float32

@@ -24,9 +24,9 @@ from jstitch.inspection.report.frame_data import frame_data
 from jstitch.inspection.report.kernel_data import kernel_data, kernels_by_ops, schedules_of
 from jstitch.inspection.report.texts import Strings, shorten, source_lines
 from jstitch.ir.graph import Op
-from jstitch.passes.absorb_updates import absorb_updates
-from jstitch.passes.plan import FusionPattern, Reason, is_free
-from jstitch.passes.profile import using
+from jstitch.passes.base.plan import FusionPattern, Reason, is_free
+from jstitch.passes.base.profile import using
+from jstitch.passes.fuse.absorb_updates import absorb_updates
 
 SCHEMA = 1
 Step = Callable[[str], None]

@@ -14,8 +14,8 @@ from jstitch.inspection.report.texts import Strings, shorten
 from jstitch.ir.graph import Op
 from jstitch.ir.printer import print_op
 from jstitch.ir.scope import plain_scope
-from jstitch.passes.layer_work_span import layer_work_span
-from jstitch.passes.plan import FusionPlan, NoFuse, is_free
+from jstitch.passes.base.plan import FusionPlan, NoFuse, is_free
+from jstitch.passes.fuse.layer_work_span import layer_work_span
 
 NONE = -1
 

@@ -18,10 +18,10 @@ from jstitch.inspection.json_fields import json_fields
 from jstitch.inspection.program_plan import PatternPlan
 from jstitch.inspection.report.texts import coloured, shorten
 from jstitch.ir.graph import Op
-from jstitch.passes.absorb_updates import contracted
-from jstitch.passes.form_pattern import form_pattern
-from jstitch.passes.plan import FusionPattern, is_free
-from jstitch.passes.profile import current
+from jstitch.passes.base.plan import FusionPattern, is_free
+from jstitch.passes.base.profile import current
+from jstitch.passes.fuse.absorb_updates import contracted
+from jstitch.passes.lower.form_pattern import form_pattern
 
 IN_PLACE = "none of its own: computed inside the loops of the ops that use it"
 

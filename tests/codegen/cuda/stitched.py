@@ -37,9 +37,9 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import KERNEL, OPS
 from jstitch.options import CompileOptions
-from jstitch.passes import profile
-from jstitch.passes.pipeline import run
-from jstitch.passes.profile import Profile
+from jstitch.passes.base import profile
+from jstitch.passes.base.profile import Profile
+from jstitch.passes.graph.pipeline import run
 from tests.codegen.cuda.machines import RunLaunch, run_kernel
 
 Arrays = Sequence[np.ndarray]

@@ -17,9 +17,9 @@ from jstitch.codegen.kernel_ir import Kernel
 from jstitch.device_spec import find_spec
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.target import cuda_profile
-from jstitch.passes import profile
-from jstitch.passes.lower_kernel import lower_kernel
-from jstitch.passes.pipeline import run
+from jstitch.passes.base import profile
+from jstitch.passes.graph.pipeline import run
+from jstitch.passes.lower.lower_kernel import lower_kernel
 from tests.codegen.cuda.machines import run_kernel
 
 Array = np.ndarray[Any, np.dtype[Any]]

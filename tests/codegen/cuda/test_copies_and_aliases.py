@@ -19,8 +19,8 @@ from jstitch.frontend.target import cuda_profile
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import KERNEL
-from jstitch.passes import profile
-from jstitch.passes.copy_returned import Returned, copy_returned
+from jstitch.passes.base import profile
+from jstitch.passes.fuse.copy_returned import Returned, copy_returned
 from tests.codegen.cuda import stitched
 from tests.codegen.cuda.stitched import MakeMachine, interpreted, record, simulated, stitch
 

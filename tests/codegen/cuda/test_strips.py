@@ -15,7 +15,7 @@ from jstitch.codegen.cuda.emit import Emitted, emit
 from jstitch.codegen.cuda.strips import StripLane, in_strips
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.importer import import_module
-from jstitch.passes import profile
+from jstitch.passes.base import profile
 from tests.codegen.cuda import stitched
 from tests.codegen.cuda.machines import run_kernel
 from tests.codegen.cuda.test_column_statistics import (

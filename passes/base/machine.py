@@ -1,0 +1,90 @@
+"""What the cost models know of a machine, and of how XLA runs on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jstitch.device_spec import DeviceSpec
+from jstitch.passes.base.bandwidth_curve import BandwidthCurve
+
+F32_BYTES = 4
+_KIB, _MIB = 1024.0, 1024.0**2
+
+ALL_CORES = BandwidthCurve(((_MIB, 100e9), (4 * _MIB, 125e9), (16 * _MIB, 108e9), (32 * _MIB, 55e9)))
+"""Of two Zen 3 cores with 32 MiB of shared cache, as `jstitch calibrate` measures them."""
+
+ONE_CORE = BandwidthCurve(
+    ((128 * _KIB, 76e9), (512 * _KIB, 73e9), (4 * _MIB, 62e9), (16 * _MIB, 48e9), (32 * _MIB, 30e9))
+)
+"""Of one of these cores."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Seconds, bytes, cycles of one light op on one element of a vector.
+
+    What `jstitch calibrate` measures: launch: one kernel of XLA's, or one phase of ours. call_seconds: of a
+    call of ours; operand: of each buffer that it is given. lane_cycle: seconds of a cycle when all lanes of
+    all cores work; cores: what parallel programs gain at least. bandwidths: of memory, all cores at once;
+    lone_bandwidths: of one core. fork: seconds of a phase on all cores, besides its work. vector_bytes: of a
+    core's registers. near_bytes: of a core's own cache.
+
+    call: phases' worth that planning charges a call with. More than a call takes: XLA compiles a loop of
+    small kernels as one function, unless a call of ours stands in it.
+
+    Of our code, fitted to measured kernels: one core's cycles to start an innermost loop (loop_cycles), to
+    end an accumulator of it (sum_cycles); of an access whose neighbours in the loop are none in memory
+    (scattered_cycles), of a division of indices, of a light op outside vectors (scalar_cycles), of a rounding
+    to a narrow float. overlap: the share of the shorter of memory and arithmetic that does not hide behind
+    the other.
+
+    Of XLA's code: serial_work: cycles below which nobody's kernel runs on several cores; xla_serial_work:
+    below which XLA runs a loop on one. xla_cycles, xla_narrow: of its loops against ours, and of narrow
+    floats. seam_cycles, window_cycles: of an element of a concatenate, of one element of a window.
+    reads_fuse: it fuses what a reduction reads into it.
+
+    Of GPUs: sector_bytes: that memory moves for one element whose neighbours no thread next to it wants; 0
+    where a cache keeps them. device: the GPU, where the machine is one.
+    """
+
+    launch: float = 4e-7
+    call: float = 5.0
+    call_seconds: float = 1.9e-7
+    lane_cycle: float = 2e-11
+    bandwidths: BandwidthCurve = ALL_CORES
+    lone_bandwidths: BandwidthCurve = ONE_CORE
+    serial_work: float = 0.3 * (1 << 18)
+    xla_serial_work: float = 0.3 * (1 << 20)
+    cores: float = 2.0
+    xla_cycles: float = 1.3
+    xla_narrow: float = 6.0
+    seam_cycles: float = 10.0
+    window_cycles: float = 8.0
+    reads_fuse: bool = False
+    sector_bytes: int = 0
+    vector_bytes: int = 32
+    near_bytes: int = 1 << 19
+    fork: float = 2e-7
+    operand: float = 1.3e-8
+    loop_cycles: float = 5.0
+    sum_cycles: float = 14.0
+    scattered_cycles: float = 1.9
+    division_cycles: float = 4.0
+    scalar_cycles: float = 0.3
+    narrow_cycles: float = 5.0
+    overlap: float = 0.1
+    device: DeviceSpec | None = None
+
+    def bandwidth(self, nbytes: float) -> float:
+        """Bytes per second of a working set of this size."""
+        return self.bandwidths.at(nbytes)
+
+    @property
+    def lanes(self) -> int:
+        """Numbers of 4 bytes that one instruction works on."""
+        return self.vector_bytes // F32_BYTES
+
+    @property
+    def cycle(self) -> float:
+        """Seconds of a cycle of one core."""
+        return self.lane_cycle * self.lanes * self.cores

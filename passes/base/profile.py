@@ -1,0 +1,83 @@
+"""What a target wants of a lowering: the numbers and loop forms in which backends differ.
+
+CPU    four rows a step, tiles of half an L2 cache, long sums in blocks, loops cut at seams
+CUDA   a row a step, tiles of shared memory, kept loops outside reduced ones, selects at seams
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from jstitch.codegen.kernel_ir import Lane
+from jstitch.passes.base.machine import Machine
+
+
+@dataclass(frozen=True)
+class Profile:
+    """arena_bytes: most bytes of one program's tiles, where there is a choice.
+
+    row_step: rows per step where each program has column accumulators of its own. program_work: elements of
+    work that make a program worth its start. partial_rows: rows per program with column accumulators.
+    kept_first: loops over dimensions that a reduction keeps stand outside those that it reduces, so that
+    accumulators are scalars. blocks: long sums in blocks. seams: loops cut where a concatenate changes sides.
+    one_pass: sums that wait for a mean or a maximum over rows are reduced together with it.
+    variance_block: bytes of rows that stay in cache between their sum and their squares around it, or 0.
+    combine_whole: elements up to which combining partial results is one row of one program. max_buffers:
+    inputs and outputs of one kernel. least_threads, most_threads: that share a row. updates: kernels make
+    dynamic_update_slices in place. recompute: values are computed again in a second kernel rather than read.
+    copies: kernels make the copies of what is returned twice or as it came in. counters: XLA counts the turns
+    of loops, so that it knows their number. products: matrix products stand as XLA's library will run them.
+    unset: XLA leaves memory unset that is written before it is read. turns: of a loop that are written out in
+    its body, at most. keep_cost: cycles per element above which a value is kept for a later stage. look_up:
+    the same of an element whose place is looked up, beyond reading it. reread_bytes: of a lane's rows, what
+    is read from memory again because it found no room on chip; None: caches see to that. machine: what the
+    cost model reckons with.
+    """
+
+    arena_bytes: int = 1 << 19
+    row_step: int = 4
+    program_work: int = 1 << 14
+    max_programs: int = 64
+    partial_rows: int = 64
+    kept_first: bool = False
+    blocks: bool = True
+    seams: bool = True
+    one_pass: bool = False
+    variance_block: int = 1 << 16
+    combine_whole: int = 1 << 15
+    max_buffers: int = 2000
+    least_threads: int = 1
+    most_threads: int = 1
+    updates: bool = False
+    recompute: bool = False
+    copies: bool = False
+    counters: bool = False
+    products: bool = False
+    unset: bool = False
+    turns: int = 1
+    keep_cost: float = 4.0
+    look_up: float = 0.0
+    reread_bytes: Callable[[Lane], int] | None = None
+    machine: Machine = field(default_factory=Machine)
+
+
+CPU = Profile()
+_chosen: ContextVar[Profile | None] = ContextVar("profile", default=None)
+
+
+def current() -> Profile:
+    """The profile of the target that is being planned for."""
+    return _chosen.get() or CPU
+
+
+@contextmanager
+def using(profile: Profile) -> Iterator[None]:
+    """Plan and lower for this target inside the block."""
+    token = _chosen.set(profile)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)

@@ -1,0 +1,1 @@
+"""What a pattern costs as one kernel, and as XLA's."""

@@ -1,0 +1,248 @@
+"""What a pattern costs as one kernel, and as XLA's own kernels: bytes, work, launches.
+
+Both are counted the same way, on the same machine model, so that only their difference matters: ours reads
+each input once per lane and writes outputs and spills; XLA fuses elementwise ops into the kernel of each
+value it must materialise: outputs, results of reductions, dear values with several users; on the CPU also
+what a reduction reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jstitch.codegen.vocabulary import cpu_cpi
+from jstitch.ir.graph import Op, Value
+from jstitch.ir.index import Var, var
+from jstitch.ir.ops import OpClass, lookup
+from jstitch.passes.base.machine import Machine
+from jstitch.passes.base.plan import FusionPattern, is_free
+from jstitch.passes.base.profile import current
+from jstitch.passes.base.remember import per_object, per_op
+from jstitch.passes.base.row_access import data_operands, is_reduction
+from jstitch.passes.cost.structure import per_structure
+from jstitch.passes.cost.turned_reads import turned_reads
+from jstitch.passes.lower.block_variances import block_variances
+from jstitch.passes.lower.factor_sums import factor_sums
+from jstitch.passes.lower.form_groups import PARTIAL, Grouping, form_groups
+from jstitch.passes.lower.one_pass_sums import one_pass_sums
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    """launches: kernels, or phases of one. nbytes: memory traffic. cycles: scalar work in vector lanes."""
+
+    launches: float = 0.0
+    nbytes: float = 0.0
+    cycles: float = 0.0
+
+    def __add__(self, other: CostEstimate) -> CostEstimate:
+        return CostEstimate(
+            self.launches + other.launches, self.nbytes + other.nbytes, self.cycles + other.cycles
+        )
+
+    @property
+    def kernels(self) -> str:
+        """The launches in words."""
+        return f"{self.launches:.0f} kernel{'s' if round(self.launches) != 1 else ''}"
+
+    @property
+    def without_launches(self) -> CostEstimate:
+        return CostEstimate(0.0, self.nbytes, self.cycles)
+
+    @property
+    def seconds(self) -> float:
+        """Launches, then the slower of memory and arithmetic."""
+        machine = current().machine
+        memory = self.nbytes / machine.bandwidth(self.nbytes)
+        arithmetic = self.cycles * machine.lane_cycle
+        slower, faster = max(memory, arithmetic), min(memory, arithmetic)
+        return self.launches * machine.launch + slower + machine.overlap * faster
+
+
+@per_object
+@per_structure
+def kernel_cost(pattern: FusionPattern) -> CostEstimate:
+    """The pattern as one stitched kernel."""
+    grouping = _grouping(pattern)
+    lanes: dict[tuple[int, int], list[Op]] = {}
+    for op in grouping.ops:
+        if not is_free(op):
+            lanes.setdefault((grouping.level_of[op], id(grouping.group_of[op])), []).append(op)
+    producers = {v: op for op in grouping.ops for v in op.results}
+    phases = len({level for level, _ in lanes})
+    total = CostEstimate(launches=current().machine.call + phases)
+    for (level, _), ops in lanes.items():
+        total += _lane_cost(grouping, ops, level, producers, pattern)
+    return total
+
+
+@per_object
+def _grouping(pattern: FusionPattern) -> Grouping:
+    ops = one_pass_sums(factor_sums(pattern.ops, pattern.outputs), pattern.outputs)
+    return form_groups(block_variances(ops, pattern.outputs), pattern.outputs)
+
+
+def wide_sums(pattern: FusionPattern) -> int:
+    """Bytes of a program's sums over rows, if they are on chip and find no room there; else 0."""
+    nbytes = 0 if current().machine.device is None else _partial_bytes(pattern)
+    return nbytes if nbytes > current().arena_bytes else 0
+
+
+@per_object
+@per_structure
+def _partial_bytes(pattern: FusionPattern) -> int:
+    found: dict[int, int] = {}
+    grouping = _grouping(pattern)
+    for op in grouping.ops:
+        if op.name == PARTIAL:
+            group = id(grouping.group_of[op])
+            own = sum(v.tensor.nbytes // v.shape[0] for v in op.results)
+            found[group] = found.get(group, 0) + own
+    return max(found.values(), default=0)
+
+
+def _lane_cost(
+    grouping: Grouping, ops: Sequence[Op], level: int, producers: Mapping[Value, Op], pattern: FusionPattern
+) -> CostEstimate:
+    chosen = set(ops)
+    written = [
+        v
+        for op in ops
+        for v in op.results
+        if v in grouping.spilled or v in pattern.outputs or op.name == PARTIAL
+    ]
+    if not written:  # nothing but what other lanes compute in place
+        return CostEstimate()
+    reads: set[Value] = set()
+    cycles = 0.0
+    todo = [v for op in ops for v in op.operands]
+    seen: set[Value] = set()
+    while todo:
+        v = todo.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        op = producers.get(v)
+        if op is None or (v in grouping.spilled and grouping.level_of.get(op, 0) < level):
+            reads.add(v)
+        elif op not in chosen and not is_free(op):
+            cycles += work(op)
+            todo += op.operands
+    group = grouping.group_of[ops[0]]
+    cycles += sum(map(work, ops))
+    machine = current().machine
+    parallel = group.programs >= machine.cores or cycles < machine.serial_work
+    serial = 1.0 if parallel else machine.cores
+    nbytes = sum(v.tensor.nbytes for v in (*reads, *written))
+    if sector := machine.sector_bytes:
+        turned = turned_reads(ops, group.rows, reads, written, producers, sector)
+        nbytes += sum(v.tensor.size * sector - v.tensor.nbytes for v in turned)
+    return CostEstimate(0.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
+
+
+def work(op: Op) -> float:
+    """Cycles per vector lane, times elements."""
+    definition = lookup(op.name)
+    if is_free(op) or definition.op_class in (OpClass.SHAPE, OpClass.INDEX):
+        return 0.0
+    elements = max(v.tensor.size for v in (*op.results, *op.operands))
+    return elements * (definition.cpi if current().machine.device else cpu_cpi(definition))
+
+
+@per_object
+@per_structure
+def xla_cost(pattern: FusionPattern) -> CostEstimate:
+    """The same ops as XLA:CPU runs them."""
+    return sum(xla_kernels(pattern).values(), CostEstimate())
+
+
+def xla_kernels(pattern: FusionPattern, most: float = math.inf) -> dict[Value, CostEstimate]:
+    """XLA's kernels for these ops: the value that each writes, and what it costs.
+
+    most: values looked at for each; what lies behind them is left out.
+    """
+    producers = {v: op for op in pattern.ops for v in op.results}
+    materialised = _materialised(pattern, producers)
+    return {v: _fusion_cost(v, producers, materialised, most) for v in materialised}
+
+
+def xla_makes(pattern: FusionPattern, values: Iterable[Value], most: int) -> dict[Value, CostEstimate]:
+    """What a kernel of XLA's costs that writes one of these values, of which it writes none by itself.
+
+    most: values looked at for each; what lies behind them is left out.
+    """
+    producers = {v: op for op in pattern.ops for v in op.results}
+    materialised = _materialised(pattern, producers)
+    return {v: _fusion_cost(v, producers, materialised, most) for v in values}
+
+
+def _materialised(pattern: FusionPattern, producers: Mapping[Value, Op]) -> dict[Value, None]:
+    """Values that XLA:CPU writes to memory."""
+    users: dict[Value, int] = {}
+    for op in pattern.ops:
+        for v in op.operands:
+            users[v] = users.get(v, 0) + 1
+    found = dict.fromkeys(pattern.outputs)
+    for op in pattern.ops:
+        if is_reduction(op):
+            operands = data_operands(op)
+            if not current().machine.reads_fuse:
+                made = (v for v in operands if v in producers and not is_free(producers[v]))
+                found.update(dict.fromkeys(made))
+            found[op.results[0]] = None
+        elif lookup(op.name).op_class is OpClass.EXPENSIVE and users.get(op.results[0], 0) > 1:
+            found[op.results[0]] = None
+    return found
+
+
+def _fusion_cost(
+    root: Value, producers: Mapping[Value, Op], materialised: Mapping[Value, None], most: float = math.inf
+) -> CostEstimate:
+    """One XLA kernel: everything up to values that are in memory already."""
+    op = producers[root]
+    cycles, reads = xla_work(op), set[Value]()
+    todo, seen = list(op.operands), set[Value]()
+    while todo and len(seen) < most:
+        v = todo.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        maker = producers.get(v)
+        if maker is None or v in materialised:
+            reads.add(v)
+        elif not is_free(maker):
+            cycles += xla_work(maker)
+            todo += maker.operands
+    nbytes = root.tensor.nbytes + sum(v.tensor.nbytes for v in reads)
+    machine = current().machine
+    serial = machine.cores if machine.serial_work <= cycles < machine.xla_serial_work else 1.0
+    return CostEstimate(1.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
+
+
+def xla_work(op: Op) -> float:
+    """Cycles of the op in XLA:CPU's loops, which measure slower than ours on some."""
+    return _xla_work(op, current().machine)
+
+
+@per_op
+def _xla_work(op: Op, machine: Machine) -> float:
+    narrow = any(v.tensor.dtype.is_float and v.tensor.dtype.itemsize < 4 for v in op.operands)
+    return (
+        work(op) * (machine.xla_narrow if narrow else machine.xla_cycles) + _seam_work(op) + _window_work(op)
+    )
+
+
+def _window_work(op: Op) -> float:
+    """The op ends a reduction over windows that was written out; XLA would run it as it stood."""
+    return current().machine.window_cycles * float(op.attrs.get("window", 0) * op.results[0].tensor.size)
+
+
+def _seam_work(op: Op) -> float:
+    """Concatenates and pads inside a loop keep XLA:CPU from vectorising it; ours is cut at the seams."""
+    definition = lookup(op.name)
+    if definition.cases is None:
+        return 0.0
+    cases = definition.cases(op, tuple(var(Var(f"i{d}", n)) for d, n in enumerate(op.result.shape)))
+    return current().machine.seam_cycles * op.result.tensor.size if len(cases) > 1 else 0.0

@@ -1,0 +1,92 @@
+"""Patterns that look alike cost the same: remember what a function says about the structure of a pattern.
+
+{%3 = exp %1; %4 = add %3, %2} -> %4     ==     {%8 = exp %7; %9 = add %8, %6} -> %9
+
+A network repeats its layers, and a planner looks at the same pattern in each of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from jstitch.ir.graph import Op
+from jstitch.ir.ops.build import is_splat
+from jstitch.passes.base.plan import FREE_ELEMENTS, FusionPattern
+from jstitch.passes.base.profile import Profile, current
+
+T = TypeVar("T")
+MOST = 1 << 17  # structures remembered; then all are forgotten
+
+_numbers = itertools.count()
+_kinds: dict[Hashable, int] = {}
+_kind_of: WeakKeyDictionary[Op, int] = WeakKeyDictionary()
+
+
+def per_structure(f: Callable[[FusionPattern], T]) -> Callable[[FusionPattern], T]:
+    """`f(pattern)` with a memory by structure and profile. The result must not refer to ops or values."""
+    known: dict[tuple[Profile, tuple[int, ...]], T] = {}
+
+    @functools.wraps(f)
+    def remembered(pattern: FusionPattern) -> T:
+        found = structure(pattern)
+        if found is None:
+            return f(pattern)
+        key = (current(), found)
+        if key not in known:
+            if len(known) >= MOST:
+                known.clear()
+            known[key] = f(pattern)
+        return known[key]
+
+    return remembered
+
+
+def structure(pattern: FusionPattern) -> tuple[int, ...] | None:
+    """Equal for patterns that differ in the identity of ops and values only; None: only like itself."""
+    number: dict[object, int] = {}
+    parts: list[int] = []
+    for op in pattern.ops:
+        kind = _kind(op)
+        if kind < 0:
+            return None
+        parts.append(kind)
+        parts += [number.setdefault(v, len(number)) for v in op.operands]
+        for v in op.results:
+            number[v] = len(number)
+    return None if pattern.updates else (*parts, -1, *(number[v] for v in pattern.outputs))
+
+
+def _kind(op: Op) -> int:
+    """A number for name, types and attributes; negative for ops that are like no other."""
+    found = _kind_of.get(op)
+    if found is None:
+        found = _kind_of[op] = _new_kind(op)
+    return found
+
+
+def _new_kind(op: Op) -> int:
+    if op.regions and "monoid" not in op.attrs:
+        return -1
+    types = (tuple(v.type for v in op.operands), tuple(v.type for v in op.results))
+    try:
+        attrs = tuple(sorted((name, _hashable(value)) for name, value in op.attrs.items()))
+        return _kinds.setdefault((op.name, attrs, types), next(_numbers))
+    except TypeError:
+        return -1
+
+
+def _hashable(value: Any) -> Hashable:
+    """The value as part of a key. Raises TypeError for what cannot be one, such as large constants."""
+    if not isinstance(value, np.ndarray):
+        return (type(value).__name__, value)
+    if is_splat(value):
+        return ("splat", value.dtype.str, value.shape, value[(0,) * value.ndim].tobytes())
+    if value.size > FREE_ELEMENTS:
+        raise TypeError(f"Expected at most {FREE_ELEMENTS} elements, found {value.size}.")
+    return ("dense", value.dtype.str, value.shape, value.tobytes())

@@ -1,0 +1,71 @@
+"""What patterns save against the kernels that XLA would run for the frame (FS-2019 section 4.3, model based).
+
+    f(P) = sum of K(op) over the ops of P - K(P)
+
+The paper's K(op) is the time of op as a kernel of its own; here that of XLA's fused kernel which ends in op,
+and nothing for ops that XLA fuses into others. What patterns save then adds up, whatever their sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from jstitch.ir.graph import Graph, Op
+from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free, make_pattern
+from jstitch.passes.cost.cost_model import kernel_cost, xla_kernels, xla_makes
+from jstitch.passes.fuse.pack_patterns import SMALL
+from jstitch.passes.fuse.plan_layers import partition_reason
+
+CONE = 300  # values that a kernel of XLA's is made of, at most
+Evaluate = Callable[[FusionPattern], float]
+
+
+@dataclass(frozen=True)
+class Savings:
+    """evaluate: seconds that a pattern saves, f(P).
+
+    charges: op (its place in the frame) -> seconds in which XLA makes its result after all, when a pattern
+    reads it; for ops that XLA would fuse into all that read them.
+    """
+
+    evaluate: Evaluate
+    charges: Mapping[int, float] = field(default_factory=dict)
+
+
+def modelled_savings(frame: Graph, shares: tuple[float, ...] = (1.0,)) -> tuple[Savings, ...]:
+    """By the cost model, on the target that is being planned for.
+
+    shares: how much of its launches a small pattern is charged with, one result for each: packed with others,
+    it does not pay for all of them.
+    """
+    fusible = [op for op in frame.ops if _is_fusible(op)]
+    whole = make_pattern(frame, fusible, "xla")
+    kernels = xla_kernels(whole, CONE)
+    seconds = {op: sum(kernels[v].seconds for v in op.results if v in kernels) for op in fusible}
+    fused = {n: op for n, op in enumerate(frame.ops) if seconds.get(op) == 0 and not is_free(op)}
+    made = xla_makes(whole, (op.results[0] for op in fused.values()), CONE)
+    charges = {n: made[op.results[0]].seconds for n, op in fused.items()}
+    return tuple(Savings(_evaluate(seconds, share), charges) for share in shares)
+
+
+def _evaluate(seconds: Mapping[Op, float], share: float) -> Evaluate:
+    def evaluate(pattern: FusionPattern) -> float:
+        cost = kernel_cost(pattern)
+        if cost.seconds < SMALL:
+            cost = replace(cost, launches=share * cost.launches)
+        return sum(seconds[op] for op in pattern.ops) - cost.seconds
+
+    return evaluate
+
+
+def _is_fusible(op: Op) -> bool:
+    return is_free(op) or partition_reason(op) is None
+
+
+def modelled_seconds(plan: FusionPlan) -> float:
+    """Of the plan's kernels, and of XLA's for all other ops that a kernel could hold."""
+    owned = {op for p in plan.patterns for op in p.ops if not is_free(op)}
+    rest = [op for op in plan.frame.ops if op not in owned and _is_fusible(op)]
+    xla = xla_kernels(make_pattern(plan.frame, rest, "xla"), CONE)
+    return sum(kernel_cost(p).seconds for p in plan.patterns) + sum(cost.seconds for cost in xla.values())

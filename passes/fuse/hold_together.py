@@ -1,0 +1,199 @@
+"""What the user wants in one kernel is one pattern before anybody plans, and stays one.
+
+    %1 = exp %0; %2 = reduce %1; %3 = divide %1, %2        // all in one call of fuse_together
+->  %3 = jstitch.fuse_together(%0)                         // what planners see: an op that is not theirs
+->  pattern {exp; reduce; divide}                          // once they have planned
+
+Planners, and the passes that finish their plans, so need not know of it. The refusals of edges at boundaries
+that the user put (`no_fuse`) say so, whoever planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from jstitch.errors import CannotFuseError
+from jstitch.ir.graph import Graph, Op
+from jstitch.ir.ops import NO_FUSE
+from jstitch.ir.scope import Together, together
+from jstitch.options import CompileOptions
+from jstitch.passes.base.plan import (
+    FusionPattern,
+    FusionPlan,
+    NoFuse,
+    Reason,
+    is_free,
+    make_pattern,
+    make_patterns,
+    with_constants,
+)
+from jstitch.passes.base.profile import current
+from jstitch.passes.base.sort_ops import sort_ops
+from jstitch.passes.fuse.plan_layers import partition_reason
+from jstitch.passes.fuse.trim_patterns import trim
+from jstitch.passes.lower.build_nest import CannotLowerError
+from jstitch.passes.lower.lower_kernel import lower_kernel
+
+TOGETHER = "jstitch.fuse_together"
+"""The stand-in's name, and the origin of its pattern."""
+USER = "user"
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A frame with stand-ins for what is held together. refused: group of an op -> why it is not held."""
+
+    frame: Graph
+    patterns: Mapping[Op, FusionPattern] = field(default_factory=dict)
+    refused: Mapping[Together, str] = field(default_factory=dict)
+
+
+def demanded(pattern: FusionPattern) -> Together | None:
+    """The call of `fuse_together` that the pattern is, if it is one."""
+    return together(_first(pattern).scope) if pattern.origin == TOGETHER else None
+
+
+def hold_together(frame: Graph, options: CompileOptions) -> Held:
+    """The frame that planners are to see. Raises CannotFuseError for a strict group that no kernel holds."""
+    held, producers = Held(frame), frame.producers()
+    for group, ops in _groups(frame).items():
+        pattern = trim(FusionPlan(frame, ()), make_pattern(frame, with_constants(ops, producers), TOGETHER))
+        why = None if pattern is None else _why_not(held.frame, frame, pattern, options)
+        if why is not None:
+            refuse(group, why, ops[0].loc)
+            held = replace(held, refused={**held.refused, group: why})
+        elif pattern is not None:
+            held = _hold(held, pattern)
+    return held
+
+
+def refuse(group: Together, why: str, where: str) -> None:
+    """Raises CannotFuseError if the user insists."""
+    if group.strict:
+        raise CannotFuseError(
+            f"{group} to be one kernel",
+            why,
+            where=where,
+            hint="take strict=True away to have it planned in several kernels",
+        )
+
+
+def _groups(frame: Graph) -> dict[Together, list[Op]]:
+    """Ops of each call that kernels can hold, where there are at least two."""
+    found: dict[Together, list[Op]] = {}
+    for op in frame.ops:
+        group = together(op.scope)
+        if group is not None and not is_free(op) and partition_reason(op) is None:
+            found.setdefault(group, []).append(op)
+    return {group: ops for group, ops in found.items() if len(ops) > 1}
+
+
+def _first(pattern: FusionPattern) -> Op:
+    return next(op for op in pattern.ops if not is_free(op))
+
+
+# -- legality --------------------------------------------------------------------------------------------
+
+
+def _why_not(held: Graph, frame: Graph, pattern: FusionPattern, options: CompileOptions) -> str | None:
+    between = _between(held, pattern)
+    if between is not None:
+        where = f" at {between.loc}" if between.loc else ""
+        return f"{between.name}{where}, which is not in it, needs one of its values and makes another"
+    buffers, most = len(pattern.inputs) + len(pattern.outputs), current().max_buffers
+    if buffers > most:
+        return f"its {buffers} inputs and outputs are more than a kernel's {most}"
+    try:
+        lower_kernel("together", pattern.ops, pattern.inputs, pattern.outputs, options.arena_bytes)
+    except CannotLowerError as error:
+        return f"no kernel expresses it: {error}"
+    return None
+
+
+def _between(frame: Graph, pattern: FusionPattern) -> Op | None:
+    """An op outside that waits for the pattern and that the pattern waits for."""
+    inside = {op for op in pattern.ops if not is_free(op)}
+    behind: dict[object, Op] = {}
+    made = {v for op in inside for v in op.results}
+    for op in frame.ops:
+        late = next((behind[v] for v in op.uses if v in behind), None)
+        if op in inside and late is not None:
+            return late
+        if op not in inside and not is_free(op) and (late is not None or not made.isdisjoint(op.uses)):
+            behind.update(dict.fromkeys(op.results, late or op))
+    return None
+
+
+# -- stand-ins -------------------------------------------------------------------------------------------
+
+
+def _hold(held: Held, pattern: FusionPattern) -> Held:
+    first = _first(pattern)
+    attrs = {"pure": True, "num_operands": len(pattern.inputs)}
+    stand_in = Op(TOGETHER, pattern.inputs, pattern.outputs, attrs).located(first)
+    inside = {op for op in pattern.ops if not is_free(op)}
+    ops = [stand_in if op is first else op for op in held.frame.ops if op is first or op not in inside]
+    frame = replace(held.frame, ops=sort_ops(ops))
+    return Held(frame, {**held.patterns, stand_in: pattern}, held.refused)
+
+
+def release(plan: FusionPlan, held: Held) -> FusionPlan:
+    """The plan of the whole frame: stand-ins are patterns, and the user's reasons are the first to name."""
+    if not held.patterns and not held.refused and all(op.name != NO_FUSE for op in plan.frame.ops):
+        return plan
+    patterns = (*plan.patterns, *held.patterns.values())
+    if held.patterns:
+        ops = [member for op in plan.frame.ops for member in _members(op, held)]
+        frame = replace(plan.frame, ops=sort_ops(ops))
+        made = make_patterns(frame, [p.ops for p in patterns], TOGETHER)
+        patterns = tuple(
+            replace(p, origin=old.origin, score=old.score, updates=old.updates)
+            for p, old in zip(made, patterns, strict=True)
+        )
+        plan = replace(plan, frame=frame)
+    return FusionPlan(plan.frame, patterns, tuple(_refusals(plan, patterns, held)))
+
+
+def _members(op: Op, held: Held) -> Iterator[Op]:
+    if op not in held.patterns:
+        yield op
+    else:
+        yield from (member for member in held.patterns[op].ops if not is_free(member))
+
+
+def _refusals(plan: FusionPlan, patterns: Sequence[FusionPattern], held: Held) -> Iterator[NoFuse]:
+    known = {(r.producer, r.consumer): r for r in plan.refusals}
+    owner = {op: n for n, p in enumerate(patterns) for op in p.ops if not is_free(op)}
+    kept = {n for n, p in enumerate(patterns) if p.origin == TOGETHER}
+    producers = plan.frame.producers()
+    for consumer in plan.frame.ops:
+        for producer in dict.fromkeys(producers.get(v) for v in consumer.uses):
+            if producer is None or is_free(producer) or is_free(consumer):
+                continue
+            if producer in owner and owner[producer] == owner.get(consumer):
+                continue
+            both = producer, consumer
+            why = _boundary(*both) or _refused(*both, held) or _apart(*both, owner, kept)
+            yield known[both] if why is None else NoFuse(*both, why)
+
+
+def _boundary(producer: Op, consumer: Op) -> Reason | None:
+    op = next((op for op in (producer, consumer) if op.name == NO_FUSE), None)
+    return None if op is None else Reason(USER, f"no_fuse at {op.loc or 'an unknown line'}")
+
+
+def _refused(producer: Op, consumer: Op, held: Held) -> Reason | None:
+    group = together(producer.scope)
+    if group is None or group not in held.refused or together(consumer.scope) != group:
+        return None
+    return Reason(USER, f"{group} cannot be one kernel: {held.refused[group]}")
+
+
+def _apart(producer: Op, consumer: Op, owner: Mapping[Op, int], kept: set[int]) -> Reason | None:
+    """Why an edge into or out of a group is not fused."""
+    inside = next((op for op in (producer, consumer) if owner.get(op) in kept), None)
+    if inside is None:
+        return None
+    outside = consumer if inside is producer else producer
+    return partition_reason(outside) or Reason(USER, f"{together(inside.scope)} is a kernel of its own")

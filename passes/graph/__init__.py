@@ -1,0 +1,1 @@
+"""Graph -> Graph: the pipeline before planning, one pass, one file, one verb."""

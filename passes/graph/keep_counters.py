@@ -1,0 +1,81 @@
+"""Leave the arithmetic of loop counters to XLA, which must see it to know how often a loop turns.
+
+    while i < 28:  %x1, %i1 = kernel(%x, %i)    ->    while i < 28:  %x1 = kernel(%x, %i);  %i1 = add %i, 1
+
+A GPU that runs a loop of unknown length sends its condition to the host at every turn, and the host waits.
+A loop whose length follows from integer scalars that its body counts up is XLA's to count: its condition's
+inputs, and what they are counted from, are marked, and no pattern takes a marked op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.ops import lookup
+from jstitch.ir.types import TensorType
+from jstitch.passes.base.plan import is_free
+from jstitch.passes.base.profile import current
+from jstitch.passes.base.rewrite import is_control
+
+LEFT = "left"  # attribute of an op that no pattern takes: why
+ADDED = "is added while the library multiplies"
+_COUNTS = "counts the turns of a loop, which XLA so knows"
+
+
+def keep_counters(graph: Graph) -> Graph:
+    """The graph with the counters of its loops marked, at any depth, where the target needs them."""
+    return _mark(graph, frozenset()) if current().counters else graph
+
+
+def _mark(graph: Graph, counters: frozenset[Op]) -> Graph:
+    ops = tuple(_marked(op, op in counters) for op in graph.ops)
+    return Graph(graph.inputs, ops, graph.outputs)
+
+
+def _marked(op: Op, counts: bool) -> Op:
+    if counts:
+        return replace(op, attrs={**op.attrs, LEFT: _COUNTS})
+    if not is_control(op):
+        return op
+    found = _counters(*op.regions) if op.name == "stablehlo.while" else frozenset()
+    return replace(op, regions=tuple(_mark(region, found) for region in op.regions))
+
+
+def _counters(condition: Graph, body: Graph) -> frozenset[Op]:
+    """Ops of either region that decide how often the loop turns; none when more than counting decides it."""
+    tested = _slice(condition, condition.outputs)
+    if tested is None:
+        return frozenset()
+    places = [n for n, v in enumerate(condition.inputs) if v in tested]
+    counted = _slice(body, [body.outputs[n] for n in places])
+    if counted is None or not counted.keys() & set(body.inputs) <= {body.inputs[n] for n in places}:
+        return frozenset()
+    return frozenset(op for op in (*tested.values(), *counted.values()) if op is not None and not is_free(op))
+
+
+def _slice(region: Graph, wanted: Iterable[Value]) -> Mapping[Value, Op | None] | None:
+    """What these values come from, with the op that makes each; None where it is not integer scalars."""
+    producers, inputs = region.producers(), set(region.inputs)
+    found: dict[Value, Op | None] = {}
+    todo = list(wanted)
+    while todo:
+        v = todo.pop()
+        op = producers.get(v)
+        if v in found:
+            continue
+        if not _is_count(v) or not (v in inputs or op is None or _is_arithmetic(op)):
+            return None
+        found[v] = op
+        todo += op.operands if op is not None else ()
+    return found
+
+
+def _is_count(value: Value) -> bool:
+    kind = value.type
+    return isinstance(kind, TensorType) and not kind.shape and not kind.dtype.is_float
+
+
+def _is_arithmetic(op: Op) -> bool:
+    return not op.regions and (is_free(op) or lookup(op.name).op_class.is_elementwise)

@@ -1,0 +1,77 @@
+"""Write several turns of a counted loop out in its body, so that it counts less often.
+
+    while i < 28:  %y = f(%x, i);  i = i + 1
+->
+    while i < 28:  %a = f(%x, i);  %b = f(%a, i + 1);  %c = f(%b, i + 2);  %y = f(%c, i + 3);  i = i + 4
+
+On a GPU a turn of a scan is a handful of launches, of which one only counts; and what ends one turn can share
+a kernel with what begins the next. What every turn makes anew from what it carries, such as the caches of
+beams that a search goes on with, goes back and forth between two places in two turns; after one it is copied
+back. Loops are taken whose trip count follows from constants and has a divisor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.ops import build
+from jstitch.ir.ops.effects import has_effects
+from jstitch.ir.types import TensorType
+from jstitch.passes.base.profile import current
+from jstitch.passes.base.rewrite import Producer, Replacement, is_control, rewrite
+from jstitch.passes.graph.count_turns import Counter, count_turns
+from jstitch.passes.graph.unroll_loops import write_out
+
+MAX_OPS = 1000  # of a body with all its turns
+PAIR_OPS = 3000  # of a body with two
+
+
+def unroll_turns(graph: Graph) -> Graph:
+    """The graph with turns written out in the bodies of its innermost loops, where the target wants it."""
+    return rewrite(graph, _rule) if current().turns > 1 else graph
+
+
+def _rule(op: Op, producer: Producer) -> Replacement | None:
+    if op.name != "stablehlo.while" or not all(map(_is_simple, op.regions[1].ops)):
+        return None
+    counter = count_turns(op, producer)
+    if counter is None:
+        return None
+    size = len(op.regions[1].ops)
+    most = min(current().turns, max(MAX_OPS // max(1, size), 2 if 2 * size <= PAIR_OPS else 1))
+    turns = next((k for k in range(most, 1, -1) if counter.trips % k == 0 and counter.trips > k), 1)
+    if turns == 1:
+        return None
+    body = _several(op.regions[1], counter, turns, op.scope)
+    new = replace(op, regions=(op.regions[0], body))
+    return Replacement(op.results, (new,))
+
+
+def _is_simple(op: Op) -> bool:
+    tensors = all(isinstance(v.type, TensorType) for v in (*op.uses, *op.results))
+    return tensors and not is_control(op) and not has_effects(op)
+
+
+def _several(body: Graph, counter: Counter, turns: int, scope: str) -> Graph:
+    ops: list[Op] = []
+    first = body.inputs[counter.place]
+    carried: tuple[Value, ...] = body.inputs
+    for turn in range(turns):
+        at = _moved(body, first, turn * counter.step, ops) if turn else first
+        carried = write_out(body, _put(carried, counter.place, at), ops, scope, turn)
+    last = _moved(body, first, turns * counter.step, ops)
+    return Graph(body.inputs, tuple(ops), _put(carried, counter.place, last))
+
+
+def _moved(body: Graph, first: Value, distance: int, ops: list[Op]) -> Value:
+    """The counter further on."""
+    step = next(op for op in body.ops if first in op.operands)
+    constant = build.splat(first.tensor, distance)
+    moved = build.add(first, constant.result)
+    ops += (constant.located(step), moved.located(step))
+    return moved.result
+
+
+def _put(values: tuple[Value, ...], place: int, value: Value) -> tuple[Value, ...]:
+    return (*values[:place], value, *values[place + 1 :])

@@ -1,0 +1,1 @@
+"""FusionPattern -> Kernel: groups, levels, templates, places, tiles; and how long a kernel takes."""

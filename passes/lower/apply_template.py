@@ -1,0 +1,136 @@
+"""Lower a pattern as a template says: programs, rows of a step, threads of a row, values kept on chip.
+
+    exponential_0[GRID_16-THREAD_2, WARP]S;     ->      the rows that exponential_0 is in: 16 programs, 2 rows
+                                                        a step, 32 threads a row; its result kept on chip
+
+What a template does not mention is chosen as without one; of the ops that it mentions, those without S are
+computed again where they are needed, except for reductions, which are always kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from jstitch.codegen.template import Attr, OpSchedule, Scope, Template
+from jstitch.errors import JstitchError
+from jstitch.ir.graph import Op, Value
+from jstitch.passes.base.plan import is_free
+from jstitch.passes.base.profile import current
+from jstitch.passes.base.row_access import Reduction, is_reduction, reduction
+from jstitch.passes.lower.form_groups import PARTIAL, Group
+
+WARP = 32
+PART = ".partial"  # ends the label of a program's part of a reduction over rows
+
+
+class TemplateError(JstitchError, ValueError):
+    """A template that does not fit the pattern."""
+
+
+@dataclass(frozen=True)
+class RowChoice:
+    """How the rows of a group are shared; 0: not said."""
+
+    programs: int
+    step: int
+    threads: int
+
+
+def label_ops(ops: Sequence[Op]) -> dict[Value, str]:
+    """Result -> the name of its op in templates: reduce_0, exponential_0, exponential_1."""
+    counts: dict[str, int] = {}
+    labels: dict[Value, str] = {}
+    for op in ops:
+        if is_free(op):
+            continue
+        name = op.name.rpartition(".")[2]
+        n = counts[name] = counts.get(name, -1) + 1
+        labels.update(dict.fromkeys(op.results, f"{name}_{n}"))
+    return labels
+
+
+def label_partials(ops: Sequence[Op], labels: Mapping[Value, str]) -> dict[Value, str]:
+    """`labels`, and those of the partial results that ops with labels combine."""
+    parts = {v: op for op in ops if op.name == PARTIAL for v in op.results}
+    makers = {v: op for op in ops for v in op.results}
+    found = dict(labels)
+    for op in ops:
+        for v in op.operands if op.results and op.results[0] in labels else ():
+            source = v if v in parts or v not in makers else next(iter(makers[v].operands), v)
+            if source in parts:
+                found.update(dict.fromkeys(parts[source].results, labels[op.results[0]] + PART))
+    return found
+
+
+def fix_groups(template: Template, group_of: Mapping[Op, Group]) -> None:
+    """Set what the template says of the groups. Raises TemplateError."""
+    labels = label_ops(list(group_of))
+    schedules = {s.op: s for s in template.schedules}
+    _check_known(schedules, labels)
+    said: dict[int, tuple[OpSchedule, RowChoice]] = {}
+    for op, group in group_of.items():
+        for schedule in _schedules(op, group, labels, schedules):
+            choice = row_choice(schedule)
+            known = said.setdefault(id(group), (schedule, choice))
+            if known[1] != choice:
+                raise TemplateError(f"one way to share the rows of '{known[0]}'", f"'{schedule}'")
+            _fix(group, schedule, choice)
+
+
+def shared_values(template: Template, labels: Mapping[Value, str]) -> frozenset[Value]:
+    """The values whose schedules say S."""
+    shared = {s.op for s in template.schedules if s.shared}
+    return frozenset(v for v, label in labels.items() if label in shared)
+
+
+def row_choice(schedule: OpSchedule) -> RowChoice:
+    """What the attributes say: of the first dimension programs and step, of the last one threads."""
+    first, last = schedule.attrs[0], schedule.attrs[-1]
+    grid = next((t.count for t in first if t.scope is Scope.GRID), None)
+    step = next((t.count for t in first[1:] if t.scope is Scope.THREAD), None)
+    return RowChoice(grid or 0, step or 0, _threads(last) if current().most_threads > 1 else 0)
+
+
+def _threads(attr: Attr) -> int:
+    match attr[-1]:
+        case tile if tile.scope is Scope.WARP:
+            return WARP
+        case tile if tile.scope is Scope.CTA:
+            return tile.count or 0
+        case tile if tile.scope is Scope.THREAD and len(attr) == 1:
+            return 1
+    return 0
+
+
+def _schedules(
+    op: Op, group: Group, labels: Mapping[Value, str], schedules: Mapping[str, OpSchedule]
+) -> Iterator[OpSchedule]:
+    """Those that speak of this group: of a reduction over its rows, the program's part."""
+    if is_free(op) or not op.results:
+        return
+    crosses = is_reduction(op) and reduction(op, group.rows) is Reduction.CROSS
+    label = labels[op.results[0]] + (PART if crosses else "")
+    if label in schedules:
+        yield schedules[label]
+
+
+def _check_known(schedules: Mapping[str, OpSchedule], labels: Mapping[Value, str]) -> None:
+    known = set(labels.values())
+    for name in schedules:
+        if name.removesuffix(PART) not in known:
+            hint = f"the pattern has {', '.join(sorted(known))}"
+            raise TemplateError("the name of an op of the pattern", f"'{name}'", hint=hint)
+
+
+def _fix(group: Group, schedule: OpSchedule, choice: RowChoice) -> None:
+    step = choice.step or 1
+    if group.rows % step or choice.programs > group.rows // step:
+        parts = f"{choice.programs} programs of {step} rows a step"
+        raise TemplateError(f"at most {group.rows} rows, in whole steps", parts, where=str(schedule))
+    if choice.threads & (choice.threads - 1) or choice.threads > current().most_threads:
+        most = f"a power of two of threads, at most {current().most_threads}"
+        raise TemplateError(most, str(choice.threads), where=str(schedule))
+    group.step = step
+    group.fixed = choice.programs
+    group.threads = choice.threads

@@ -1,0 +1,316 @@
+"""Write the scalar program of one loop nest: values at symbolic indices, inlined down to loads.
+
+    value(subtract, (r, i))   ->   v0 = load x[r * C + i];  v1 = load mean[0];  v2 = v0 - v1
+
+Thread composition (FS-2021 section 4.1) is this inlining; a value asked for twice at one index is one Let
+(computation reuse, section 4.5).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from jstitch.codegen.kernel_ir import Buffer, Instr, Let, Load, Space, Store
+from jstitch.codegen.print_index import print_index
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.index import (
+    Atom,
+    Condition,
+    Dynamic,
+    FloorDiv,
+    Index,
+    Mod,
+    Var,
+    add,
+    atoms,
+    bounds,
+    clamp,
+    const,
+    linearize,
+    mul,
+    substitute,
+    var,
+)
+from jstitch.ir.ops import OpClass, lookup
+from jstitch.ir.ops.build import is_splat
+from jstitch.ir.reason import Reason
+from jstitch.ir.types import DType
+from jstitch.passes.base.plan import is_free
+from jstitch.passes.base.row_access import ROW_VAR, is_reduction, read_index
+
+DTYPE_NAMES = {d: d.name.lower() for d in DType}
+_LITERALS = {
+    DType.S8: "int8",
+    DType.S16: "int16",
+    DType.S32: "int32",
+    DType.S64: "int64",
+    DType.U8: "uint8",
+    DType.U16: "uint16",
+    DType.U32: "uint32",
+    DType.U64: "uint64",
+    DType.F32: "float32",
+    DType.F64: "float64",
+}
+
+
+_INTEGER = re.compile(r"u?int\d+\((-?\d+)\)")
+
+
+class CannotLowerError(Exception):
+    """The pattern holds something no kernel can express; the message, and `reason`, say what."""
+
+    def __init__(self, reason: str | Reason) -> None:
+        self.reason = Reason("lowering", reason) if isinstance(reason, str) else reason
+        super().__init__(str(reason))
+
+
+def literal(value: object, dtype: DType) -> str:
+    """A typed scalar constant in the emitters' vocabulary."""
+    compute = dtype.compute
+    if dtype is DType.BOOL:
+        return str(bool(np.asarray(value).item()))
+    if compute not in _LITERALS:
+        raise CannotLowerError(f"no kernel holds constants of type '{dtype.value}'")
+    number = np.asarray(value).item()
+    if dtype.is_float:
+        number = float(number)
+        text = repr(number) if math.isfinite(number) else str(number)
+    else:
+        text = repr(int(number))
+    return f"{_LITERALS[compute]}({text})"
+
+
+def _first(lo: int, step: int, e: Index) -> int:
+    """lo less as many steps as make it no more than e can be, which the vocabulary's remainder wants."""
+    steps = -(-(lo - bounds(e)[0]) // step)
+    return lo - steps * step if 0 < steps < 1 << 31 else lo
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a materialised value lives. `rows`: ARENA tiles hold `slab` elements for each row of a step."""
+
+    buffer: Buffer
+    slab: int = 0
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """A block of a larger buffer: moved by each start, clamped to [0, limit], times its stride."""
+
+    buffer: Buffer
+    moves: tuple[tuple[Value, int, int], ...]
+
+
+@dataclass(eq=False)
+class NestBuilder:
+    """Instructions of one nest.
+
+    producers: the pattern's ops by value. places: values to be read from memory instead of computed.
+    depths: loop variable -> number of loops around and including it. first_row: the step's first row.
+    inner_names: the tile's loop variables. modular: some index takes one of them through // or %, by what is
+    in divisors (keyed by the text of what is divided).
+    """
+
+    producers: Mapping[Value, Op]
+    places: Mapping[Value, Place]
+    depths: Mapping[str, int]
+    names: Callable[[], str]
+    first_row: Index = field(default_factory=Index)
+    inner_names: frozenset[str] = frozenset()
+    body: list[Instr] = field(default_factory=list)
+    depth_of: dict[str, int] = field(default_factory=dict)
+    memo: dict[tuple[Value, tuple[Index, ...]], str] = field(default_factory=dict)
+    conditions: list[Condition] = field(default_factory=list)
+    modular: bool = False
+    divisors: dict[str, int] = field(default_factory=dict)
+
+    def value(self, v: Value, index: tuple[Index, ...], compute: bool = False) -> str:
+        """The scalar that is element `index` of `v`. `compute`: even if `v` has a place to be read from."""
+        key = (v, index)
+        if key not in self.memo:
+            place = self.places.get(v)
+            if place is not None and not compute and self._is_here(v, place, index):
+                self.memo[key] = self.load(v, place, index)
+            else:
+                self.memo[key] = self._compute(v, index)
+        return self.memo[key]
+
+    def _is_here(self, v: Value, place: Place, index: tuple[Index, ...]) -> bool:
+        """Whether memory holds the element: a tile lacks other rows, which are computed again."""
+        producer = self.producers.get(v)
+        if place.buffer.space is not Space.ARENA or producer is None or is_reduction(producer):
+            return True
+        offset = linearize(read_index(index, v.shape), v.shape)
+        low, high = bounds(self._in_step(self.tile_offset(offset, v, place), place))
+        return low >= 0 and high < place.buffer.type.size
+
+    def _in_step(self, e: Index, place: Place) -> Index:
+        """The row as the step's first row and a place in the step, which cancel out of a tile's offsets."""
+        step = place.buffer.type.shape[0]
+        if step == 1:
+            return e
+        row = add(self.first_row, var(Var("row in step", step)))
+        return substitute(e, lambda atom: row if isinstance(atom, Var) and atom.name == ROW_VAR else None)
+
+    def load(self, v: Value, place: Place, index: tuple[Index, ...]) -> str:
+        offset = linearize(read_index(index, v.shape), v.shape)
+        if place.buffer.space is Space.ARENA:
+            offset = self.tile_offset(offset, v, place)
+        return self.read(place.buffer, offset)
+
+    def tile_offset(self, offset: Index, v: Value, place: Place) -> Index:
+        """From an offset in the whole tensor to one in the step's tile."""
+        rows = v.tensor.size // place.slab
+        slab = place.slab if rows > 1 else 0
+        return add(offset, mul(self.first_row, -slab))
+
+    def read(self, buffer: Buffer, offset: Index, depth: int = 0) -> str:
+        """One load, inside at least `depth` loops."""
+        name = self.names()
+        depth = max(depth, self._depth(offset))
+        self.body.append(Load(name, buffer, offset, depth))
+        self.depth_of[name] = depth
+        return name
+
+    def moved(self, place: InPlace, offset: Index) -> Index:
+        """An offset in the block as one in the whole buffer."""
+        for start, limit, stride in place.moves:
+            number = self.number(self.value(start, ()))
+            offset = add(offset, mul(clamp(number, 0, limit), stride))
+        return offset
+
+    @staticmethod
+    def number(name: str) -> Index:
+        """An integer scalar as an index."""
+        literal = _INTEGER.fullmatch(name)
+        return const(int(literal[1])) if literal else var(Dynamic(name, ()))
+
+    def store(self, buffer: Buffer, offset: Index, value: str) -> None:
+        depth = max(self._depth(offset), self.depth_of.get(value, 0))
+        self.body.append(Store(buffer, offset, value, depth))
+
+    def let(self, text: str, arguments: Sequence[str], depth: int = 0) -> str:
+        name = self.names()
+        depth = max([depth, *(self.depth_of.get(a, 0) for a in arguments)])
+        self.body.append(Let(name, text, depth))
+        self.depth_of[name] = depth
+        return name
+
+    def _depth(self, e: Index) -> int:
+        depth = 0
+        for atom in atoms([e]):
+            match atom:
+                case Var(name, _):
+                    depth = max(depth, self.depths.get(name, 0))
+                case Dynamic(operand, _):
+                    depth = max(depth, self.depth_of.get(str(operand), 0))
+                case FloorDiv(of, by) | Mod(of, by) if self._is_inner(of):
+                    self.modular = True
+                    self.divisors.setdefault(str(of), by)
+        return depth
+
+    def _is_inner(self, e: Index) -> bool:
+        return any(isinstance(a, Var) and a.name in self.inner_names for a in atoms([e]))
+
+    def _compute(self, v: Value, index: tuple[Index, ...]) -> str:
+        op = self.producers[v]
+        definition = lookup(op.name)
+        if definition.position is not None:
+            return self._position(op, definition.position(op, index))
+        match definition.op_class:
+            case OpClass.CONSTANT if is_free(op):
+                return self._constant(op, index)
+            case OpClass.LIGHT | OpClass.EXPENSIVE:
+                arguments = [self.value(u, index if u.shape == v.shape else ()) for u in op.operands]
+                return self.scalar(op, arguments)
+            case OpClass.SHAPE | OpClass.INDEX if definition.cases is not None:
+                return self._choose(op, index)
+        raise CannotLowerError(f"'{op.name}' cannot be computed inside another op's loop")
+
+    def _constant(self, op: Op, index: tuple[Index, ...]) -> str:
+        """A splat, or one of a few elements, by comparing the offset with each of theirs."""
+        array, dtype = op.attrs["value"], op.result.tensor.dtype
+        elements = [array.flat[0]] if is_splat(array) else list(array.flat)
+        offset = linearize(index, array.shape)
+        if offset.is_const or len(elements) == 1:
+            return literal(elements[offset.const if len(elements) > 1 else 0], dtype)
+        result, where = literal(elements[-1], dtype), self._depth(offset)
+        for k in reversed(range(len(elements) - 1)):
+            test = f"({print_index(offset)}) == {k}"
+            result = self.let(f"select({test}, {literal(elements[k], dtype)}, {result})", (result,), where)
+        return result
+
+    def scalar(self, op: Op, arguments: Sequence[str]) -> str:
+        """One elementwise op on scalars."""
+        rule = lookup(op.name).scalar
+        template = rule(op) if rule is not None else None
+        if template is None:
+            raise CannotLowerError(f"'{op.name}' has no scalar form for these types")
+        return self.let(template.format(*arguments), arguments)
+
+    def region(self, body: Graph, arguments: Sequence[str]) -> tuple[str, ...]:
+        """A region of scalar ops, inlined."""
+        names = dict(zip(body.inputs, arguments, strict=True))
+        for op in body.ops:
+            if lookup(op.name).op_class is OpClass.CONSTANT:
+                names[op.result] = literal(op.attrs["value"].reshape(-1)[0], op.result.tensor.dtype)
+            else:
+                names[op.result] = self.scalar(op, [names[v] for v in op.operands])
+        return tuple(names[v] for v in body.outputs)
+
+    def _position(self, op: Op, e: Index) -> str:
+        text = f"convert_{DTYPE_NAMES[op.result.tensor.dtype]}(int64({print_index(e)}))"
+        return self.let(text, (), self._depth(e))
+
+    def _choose(self, op: Op, index: tuple[Index, ...]) -> str:
+        """First case whose conditions hold; the reads of the others stay in bounds and are dropped."""
+        cases = lookup(op.name).cases
+        assert cases is not None
+        open_cases = [c for c in cases(op, index) if not any(k.never for k in c.conditions)]
+        chosen: list[tuple[str | None, str]] = []
+        for case in open_cases:
+            test = self._test(op, [k for k in case.conditions if not k.always])
+            where = tuple(self._resolve(op, e) for e in case.index)
+            operand = op.operands[case.operand]
+            chosen.append((test, self.value(operand, read_index(where, operand.shape))))
+            if test is None:
+                break
+        result = chosen.pop()[1]
+        for test, name in reversed(chosen):
+            assert test is not None
+            result = self.let(f"select({test}, {name}, {result})", (test, name, result))
+        return result
+
+    def _resolve(self, op: Op, e: Index) -> Index:
+        """Dynamic atoms that name an operand's number become ones that name a scalar."""
+
+        def read(atom: Atom) -> Index | None:
+            if not isinstance(atom, Dynamic) or not isinstance(atom.operand, int):
+                return None
+            where = tuple(self._resolve(op, i) for i in atom.index)
+            return self.number(self.value(op.operands[atom.operand], where))
+
+        return substitute(e, read)
+
+    def _test(self, op: Op, conditions: Sequence[Condition]) -> str | None:
+        tests: list[str] = []
+        for k in conditions:
+            of = self._resolve(op, k.of)
+            self.conditions.append(Condition(of, k.lo, k.hi, k.step))
+            e, depth = print_index(of), self._depth(of)
+            parts = [f"({e}) >= {k.lo}", f"({e}) < {k.hi}"]
+            if k.step > 1:
+                parts.append(f"remainder_pos(({e}) - ({_first(k.lo, k.step, of)}), {k.step}) == 0")
+            tests += [self.let(part, (), depth) for part in parts]
+        if not tests:
+            return None
+        result = tests[0]
+        for test in tests[1:]:
+            result = self.let(f"and_({result}, {test})", (result, test))
+        return result

@@ -1,0 +1,100 @@
+"""Lower a pattern by one template after another and keep the best kernel (FS-2019, Algorithm 3).
+
+    for template in templates:  plan memory, emit loops  ->  latency-evaluator  ->  the fastest
+
+A template that leads to no kernel (its tiles find no room, its rows cannot be shared so) is passed over.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from jstitch.codegen.cuda.homes import NoRoom
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.codegen.template import Template
+from jstitch.ir.graph import Op, Value
+from jstitch.passes.base.plan import Update
+from jstitch.passes.lower.apply_template import TemplateError
+from jstitch.passes.lower.build_nest import CannotLowerError
+from jstitch.passes.lower.enumerate_templates import enumerate_templates
+from jstitch.passes.lower.form_pattern import form_pattern
+from jstitch.passes.lower.latency import kernel_latency
+from jstitch.passes.lower.lower_kernel import lower_kernel
+
+Lower = Callable[[Template], Kernel]
+Evaluate = Callable[[Kernel], float]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The best kernel, its modelled seconds and those of the first choice, and how many were tried."""
+
+    kernel: Kernel
+    seconds: float
+    first_seconds: float
+    tried: int
+
+
+def choose_template(
+    first: Kernel, templates: Iterable[Template], lower: Lower, evaluate: Evaluate, limit: int
+) -> Choice:
+    """The best of `first` and of at most `limit` kernels in all; ties go to the earlier one.
+
+    evaluate: seconds of a kernel; may raise NoRoom for one that does not fit the target.
+    """
+    seconds = _seconds(first, evaluate)
+    best = Choice(first, seconds, seconds, 1)
+    others = (t for t in templates if t != first.template)
+    for tried, template in enumerate(itertools.islice(others, max(0, limit - 1)), 2):
+        found = _try(template, lower, evaluate)
+        kernel, cost = found or (best.kernel, best.seconds)
+        if cost >= best.seconds:
+            kernel, cost = best.kernel, best.seconds
+        best = Choice(kernel, cost, seconds, tried)
+    return best
+
+
+def _try(template: Template, lower: Lower, evaluate: Evaluate) -> tuple[Kernel, float] | None:
+    try:
+        kernel = lower(template)
+    except (CannotLowerError, TemplateError):
+        return None
+    return kernel, _seconds(kernel, evaluate)
+
+
+def _seconds(kernel: Kernel, evaluate: Evaluate) -> float:
+    try:
+        return evaluate(kernel)
+    except NoRoom:
+        return math.inf
+
+
+def best_kernel(
+    name: str,
+    ops: Sequence[Op],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    arena_bytes: int | None,
+    *,
+    updates: Sequence[Update] = (),
+    templates: int = 1,
+    share: bool = True,
+    shrink: bool = True,
+) -> Kernel:
+    """`lower_kernel` by the best of so many templates. Raises CannotLowerError when the first fails."""
+    what = name, ops, inputs, outputs, arena_bytes
+    lower = partial(lower_kernel, *what, updates=updates, share=share, shrink=shrink)
+    first = lower()
+    if templates == 1 or first.template is None:
+        return first
+    others = enumerate_templates(form_pattern(ops, outputs, updates), first.template)
+    choice = choose_template(first, others, lambda t: lower(template=t), _modelled, templates)
+    return choice.kernel
+
+
+def _modelled(kernel: Kernel) -> float:
+    return kernel_latency(kernel).seconds

@@ -1,0 +1,66 @@
+"""Write down the schedules of a lowered pattern as a template.
+
+    lane of 1024 rows, 2 per step, 16 programs: max, exp (kept), sum, divide    ->
+
+    reduce_0[GRID_16-THREAD_2, CTA]S; exponential_0[GRID_16-THREAD_2, CTA]S; divide_0[GRID_16-THREAD_2, CTA];
+
+Lowering the pattern with this template again gives the same kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from jstitch.codegen.template import Attr, OpSchedule, Scope, Template, Tile
+from jstitch.ir.graph import Value
+from jstitch.passes.base.profile import current
+from jstitch.passes.base.row_access import prefix_rank
+from jstitch.passes.lower.apply_template import WARP
+from jstitch.passes.lower.form_groups import Group
+from jstitch.passes.lower.place_values import Placement
+
+
+def describe_lane(
+    group: Group, placement: Placement, stored: set[Value], labels: Mapping[Value, str]
+) -> Iterator[OpSchedule]:
+    """The schedules of one lane's nodes. stored: values in memory."""
+    for node in placement.nodes:
+        results = set(node.op.results if node.is_reduction else (node.value,))
+        on_chip = (node.is_reduction or node.value in placement.kept) and not results & stored
+        yield OpSchedule(labels[node.op.results[0]], row_attrs(group, node.domain), on_chip)
+
+
+def row_attrs(group: Group, shape: tuple[int, ...]) -> tuple[Attr, ...]:
+    """One attribute for each dimension of a tensor that the group's rows divide."""
+    inner = (_team(group.threads),)
+    if not shape:
+        return (inner,)
+    split = prefix_rank(shape, group.rows) if group.rows > 1 else 0
+    grid = [Tile(Scope.GRID, group.programs)]
+    if group.step > 1:
+        grid.append(Tile(Scope.THREAD, group.step))
+    if split is None:  # rows cut one dimension
+        return ((*grid, *inner), *((inner,) * (len(shape) - 1)))
+    outer: tuple[Attr, ...] = (tuple(grid), *(((Tile(Scope.GRID),),) * (split - 1))) if split else ()
+    return (*outer, *((inner,) * (len(shape) - split)))
+
+
+def _team(threads: int) -> Tile:
+    if current().most_threads == 1:
+        return Tile(Scope.THREAD)
+    match threads:
+        case 0:
+            return Tile(Scope.CTA)
+        case 1:
+            return Tile(Scope.THREAD)
+        case n if n == WARP:
+            return Tile(Scope.WARP)
+    return Tile(Scope.CTA, threads)
+
+
+def template_of(schedules: Iterable[OpSchedule]) -> Template:
+    """One schedule for each op: an op that two lanes compute has that of the first."""
+    found: dict[str, OpSchedule] = {}
+    for schedule in schedules:
+        found.setdefault(schedule.op, schedule)
+    return Template(tuple(found.values()))

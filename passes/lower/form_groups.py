@@ -1,0 +1,393 @@
+"""Cut a pattern into groups of ops that share one row space, and order the groups by levels.
+
+    x [N, C] -> sum over 0 -> [C] -> divide -> mean [C] -> broadcast, subtract from x -> out [N, C]
+
+    group 0 (N rows): partial sums, subtract        level 0: partial sums
+    group 1 (1 row):  combine, divide               level 1: combine, divide   (mean is spilled)
+                                                    level 2: subtract
+
+An edge inside a group, row to row, stays in the program (register or arena). Any other edge is recomputed in
+place when that is cheap, or spilled: written to memory, and read one level later, behind a barrier. So every
+pattern of supported ops has groups and levels; whether they pay is for the cost model to say.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from jstitch.ir.graph import Op, Value
+from jstitch.ir.ops import OpClass, build, lookup
+from jstitch.ir.types import TensorType
+from jstitch.passes.base.plan import is_free
+from jstitch.passes.base.profile import current
+from jstitch.passes.base.row_access import (
+    UNIFORM,
+    Access,
+    Reduction,
+    is_reduction,
+    reduction,
+    relations,
+)
+from jstitch.passes.lower.raise_levels import RowFlow, raise_levels
+from jstitch.passes.lower.small_parts import SMALL, small_parts, update_costs
+from jstitch.passes.lower.spread_rows import spread_rows
+
+PARTIAL = "jstitch.partial_reduce"
+APART = "apart"  # attribute of a shape op: its result need not be cut into the rows of its operand
+
+RECOMPUTE_SCALAR = 200.0
+MOST_THREADS = 1024
+VECTOR = 4  # elements of a row for each thread, at least
+RECOMPUTE = 24.0  # cycles per element up to which an elementwise chain is rather computed twice than spilled
+REPEATED = 4.0  # the same where it is computed again for every row
+PHASES = 4.0  # what a spill must save, in phases
+
+
+@dataclass(eq=False)
+class Group:
+    """Ops that share a row space. `largest`: elements of its largest tensor.
+
+    fixed: programs that a template asks for, and threads that share a row; 0: not said.
+    """
+
+    rows: int
+    ops: set[Op]
+    largest: int
+    step: int = 1
+    accumulates: bool = False
+    fixed: int = 0
+    threads: int = 0
+
+    @property
+    def flat(self) -> bool:
+        return self.rows == self.largest and self.rows > 1 and not self.reduces_rows
+
+    @property
+    def reduces_rows(self) -> bool:
+        """Whether a row has a result of its own reduction, which needs a tile."""
+        found = (reduction(op, self.rows) for op in self.ops if is_reduction(op))
+        return Reduction.INNER in found
+
+    @property
+    def programs(self) -> int:
+        """Fixed by the shapes, never by the machine's threads, so that results are deterministic."""
+        if self.fixed:
+            return self.fixed
+        profile = current()
+        most = profile.max_programs
+        if self.accumulates:
+            most = max(8, min(most, self.rows // profile.partial_rows))
+        return max(1, min(self.rows // self.step, self.largest // profile.program_work, most))
+
+
+@dataclass(eq=False)
+class Grouping:
+    """ops: the pattern's, cross reductions replaced by a partial and a combine; in topological order."""
+
+    ops: list[Op]
+    group_of: dict[Op, Group]
+    level_of: dict[Op, int] = field(default_factory=dict)
+    spilled: set[Value] = field(default_factory=set)
+
+
+def form_groups(
+    ops: Sequence[Op], outputs: Iterable[Value], fix: Callable[[Mapping[Op, Group]], None] | None = None
+) -> Grouping:
+    """Groups, levels and spills of a pattern whose ops (in program order) are all supported.
+
+    fix: may set the step, programs and threads of the groups that ops are in.
+    """
+    groups = _grow_groups(ops)
+    group_of = {op: g for g in groups for op in g.ops}
+    _choose_steps(groups)
+    _choose_threads(groups)
+    if fix is not None:
+        fix(group_of)
+    grouping = _split_cross_reductions(ops, group_of)
+    return _assign_levels(grouping)
+
+
+def _grow_groups(ops: Sequence[Op]) -> list[Group]:
+    repeats = [op for op in ops if not is_free(op) and _is_loose(op)]
+    loose = {v for op in ops if is_free(op) for v in op.results}.union(*(op.results for op in repeats))
+    remaining = {op: None for op in ops if not is_free(op)}
+    for op in repeats:
+        del remaining[op]
+    users: dict[Value, list[Op]] = {}
+    producer: dict[Value, Op] = {}
+    for op in remaining:
+        producer.update(dict.fromkeys(op.results, op))
+        for v in dict.fromkeys(op.operands):
+            if v not in loose:
+                users.setdefault(v, []).append(op)
+    seeds = sorted(
+        dict.fromkeys(v for op in remaining for v in (*op.results, *op.operands) if v not in loose),
+        key=lambda v: -v.tensor.size,
+    )
+    crossed: set[Value] = set()
+    groups: list[Group] = []
+    for seed in seeds:
+        while remaining and (producer.get(seed) in remaining or _row_users(seed, users, remaining)):
+            group = _grow(seed, users, producer, remaining, crossed)
+            if group is None or not group.ops:
+                break
+            groups.append(group)
+            for op in group.ops:
+                del remaining[op]
+                if is_reduction(op) and reduction(op, group.rows) is Reduction.CROSS:
+                    crossed.update(op.results)
+    for op in (*remaining, *repeats):
+        groups.append(Group(1, {op}, max(v.tensor.size for v in (*op.results, *op.operands))))
+    return groups
+
+
+def _is_loose(op: Op) -> bool:
+    """A broadcast of one element ties nobody together, each user has its own; nor does a view set apart."""
+    if op.attrs.get(APART):
+        return True
+    is_shape = lookup(op.name).op_class is OpClass.SHAPE
+    return is_shape and op.operands[0].tensor.size == 1 < op.result.tensor.size
+
+
+def _row_users(seed: Value, users: dict[Value, list[Op]], remaining: dict[Op, None]) -> bool:
+    return any(
+        op in remaining and (is_reduction(op) or op.results[0].tensor.size == seed.tensor.size)
+        for op in users.get(seed, ())
+    )
+
+
+def _candidate_rows(shape: tuple[int, ...]) -> list[int]:
+    products = [math.prod(shape[:k]) for k in range(len(shape), -1, -1)]
+    return list(dict.fromkeys(products))
+
+
+def _grow(
+    seed: Value,
+    users: dict[Value, list[Op]],
+    producer: dict[Value, Op],
+    remaining: dict[Op, None],
+    crossed: set[Value],
+) -> Group | None:
+    """The largest group around `seed` with the finest rows that all its reductions allow."""
+    for rows in _candidate_rows(seed.shape):
+        found = spread_rows(seed, rows, users, producer, remaining)
+        if found is None:
+            continue
+        ops, largest = found
+        combines = any(v in crossed for op in ops for v in op.operands)
+        if combines and rows > 1 and largest <= current().combine_whole:
+            continue
+        return Group(rows, ops, largest)
+    return None
+
+
+def _choose_steps(groups: Iterable[Group]) -> None:
+    """Several rows at a time where column accumulators would otherwise be loaded and stored for each row."""
+    for group in groups:
+        columns = [
+            op
+            for op in group.ops
+            if is_reduction(op)
+            and reduction(op, group.rows) is Reduction.CROSS
+            and op.results[0].tensor.size > 1
+        ]
+        group.accumulates = bool(columns) and not group.flat
+        touched_once = any(
+            op.results[0].tensor.size * group.rows == op.operands[0].tensor.size == group.largest
+            for op in columns
+        )
+        if group.accumulates and touched_once:
+            group.step = next(s for s in (current().row_step, 2, 1) if group.rows % s == 0)
+
+
+def _choose_threads(groups: Iterable[Group]) -> None:
+    """Where the profile bounds them; else the emitter chooses."""
+    least, most = current().least_threads, current().most_threads
+    if 1 < least or 1 < most < MOST_THREADS:
+        for group in groups:
+            if not group.flat and group.rows > 1:
+                wanted = max(1, group.largest // group.rows // VECTOR)
+                group.threads = max(least, min(1 << (wanted - 1).bit_length(), most))
+
+
+def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Grouping:
+    """reduce over all rows  ->  partial per program, then a reduce over the programs, in another group."""
+    new_ops: list[Op] = []
+    new_group = dict(group_of)
+    combine_group: dict[Value, Group] = {}
+    for op in ops:
+        group = group_of.get(op)
+        if group is None or not is_reduction(op) or reduction(op, group.rows) is not Reduction.CROSS:
+            new_ops.append(op)
+            continue
+        uniform = _uniform_results(op, group)
+        partials = tuple(_partial_value(v, group.programs, n in uniform) for n, v in enumerate(op.results))
+        attrs = dict(op.attrs)
+        partial = replace(op, name=PARTIAL, results=partials, attrs=attrs)
+        spread = {
+            n: build.broadcast(v, partials[-1].shape, (0,)).located(op)
+            for n, v in enumerate(partials)
+            if n in uniform
+        }
+        parts = tuple(spread[n].result if n in spread else v for n, v in enumerate(partials))
+        operands = (*parts, *op.operands[len(op.results) :])
+        combine = replace(op, operands=operands, attrs={**attrs, "dimensions": (0,)})
+        new_ops += [partial, *spread.values(), combine]
+        new_group[partial] = group
+        del new_group[op]
+        target = _combine_group(combine, ops, group_of, combine_group)
+        target.ops.update((*spread.values(), combine))
+        new_group.update(dict.fromkeys((*spread.values(), combine), target))
+    return Grouping(new_ops, new_group)
+
+
+def _uniform_results(op: Op, group: Group) -> tuple[int, ...]:
+    """Results of which a program needs one number: nothing is reduced inside a row."""
+    kept = op.results[0].tensor.size
+    apart = kept > 1 and kept * group.rows == op.operands[0].tensor.size
+    return op.attrs.get(UNIFORM, ()) if apart else ()
+
+
+def _partial_value(result: Value, programs: int, uniform: bool) -> Value:
+    t = result.tensor
+    return Value(TensorType((programs,) if uniform else (programs, *t.shape), t.dtype.compute))
+
+
+def _combine_group(
+    combine: Op, ops: Sequence[Op], group_of: dict[Op, Group], known: dict[Value, Group]
+) -> Group:
+    """The one-row group that uses the result, if there is one; else a group of its own."""
+    for user in ops:
+        group = group_of.get(user)
+        if group is not None and group.rows == 1 and any(v in user.operands for v in combine.results):
+            return group
+    return Group(1, set(), max(v.tensor.size for v in combine.operands))
+
+
+def _recompute_cost(op: Op, known: Mapping[Value, float]) -> float:
+    """Cycles per element to compute the op again; inf behind a reduction. A load costs 1."""
+    definition = lookup(op.name)
+    if definition.op_class is OpClass.REDUCTION or op.name == PARTIAL:
+        return math.inf
+    own = definition.cpi if definition.op_class.is_elementwise else 0.0
+    return own + sum(known.get(v, 1.0) for v in dict.fromkeys(op.operands))
+
+
+def _repeated(ops: Sequence[Op]) -> set[Value]:
+    """Elementwise values of which slices, such as a window's, overlap: dear to compute for each."""
+    cost: dict[Value, float] = {}
+    for op in ops:
+        own = 1.0 if op.name == PARTIAL or is_reduction(op) else _recompute_cost(op, cost)
+        cost.update(dict.fromkeys(op.results, own))
+    times: dict[Value, float] = {}  # how often each element is computed
+    found: set[Value] = set()
+    for op in reversed(ops):
+        kind, result = lookup(op.name).op_class, op.results[0]
+        if kind.is_elementwise and (times.get(result, 1.0) - 1) * cost[result] >= RECOMPUTE:
+            found.add(result)
+        own = 1.0 if result in found else times.get(result, 1.0)
+        for v in op.operands:
+            if kind is OpClass.SHAPE and result.tensor.size < v.tensor.size:
+                times[v] = times.get(v, 0.0) + own * result.tensor.size / v.tensor.size
+            else:
+                times[v] = max(times.get(v, 0.0), 1.0 if is_reduction(op) else own)
+    return found
+
+
+def _assign_levels(grouping: Grouping) -> Grouping:
+    """The level of every op: one more than that of any spill it reads, directly or by inlining."""
+    level, group_of, spilled = grouping.level_of, grouping.group_of, grouping.spilled
+    maker: dict[Value, Op] = {}
+    cost: dict[Value, float] = {}  # cycles per element to compute it again from inputs and spills
+    ready: dict[Value, int] = {}  # the first level at which that is possible
+    rows: dict[Op, list[Op]] = {}  # what reads the rows of an op inside one program
+    repeated = _repeated(grouping.ops)
+
+    def edge_level(op: Op, value: Value, access: Access) -> int:
+        source = maker.get(value)
+        if source is None or is_free(source):
+            return 0
+        same = group_of[source] is group_of[op] and source.name != PARTIAL
+        again = value in repeated and lookup(op.name).op_class is OpClass.SHAPE
+        if same and access is Access.ROW and not again:
+            rows.setdefault(source, []).append(op)
+            return level[source]
+        bound = _bound(value, op, group_of[op])
+        if value not in spilled and cost[value] >= bound and not again:
+            if parts := small_parts(value, bound, maker, cost, spilled, _recompute_cost):
+                spilled.update(parts)
+                cost.update(dict.fromkeys(parts, 1.0))
+                ready.update((v, level[maker[v]] + 1) for v in parts)
+                update_costs(value, maker, spilled, cost, ready, _recompute_cost)
+        if value not in spilled and cost[value] < bound and not again:
+            return ready[value]
+        spilled.add(value)
+        cost[value], ready[value] = 1.0, level[source] + 1
+        return ready[value]
+
+    def is_dear(value: Value) -> bool:
+        op = maker[value]
+        return cost[value] >= _bound(value, op, group_of[op])
+
+    for op in grouping.ops:
+        if not is_free(op):
+            found = _accesses(op, group_of[op].rows)
+            edges = zip(op.operands, found, strict=True)
+            level[op] = max((edge_level(op, v, a) for v, a in edges), default=0)
+        for v in op.results:
+            maker[v] = op
+            cost[v] = _recompute_cost(op, cost)
+            ready[v] = max((ready.get(u, 0) for u in op.operands), default=0)
+    raise_levels(RowFlow(grouping.ops, level, rows, spilled, is_dear))
+    _spill_between_levels(grouping)
+    return grouping
+
+
+def _spill_between_levels(grouping: Grouping) -> None:
+    """Row-to-row edges that cross levels: what is dear to compute again, even from spills, is spilled too."""
+    level, group_of, spilled = grouping.level_of, grouping.group_of, grouping.spilled
+    cost: dict[Value, float] = {}
+    maker: dict[Value, Op] = {}
+    for op in grouping.ops:
+        accesses = () if is_free(op) else _accesses(op, group_of[op].rows)
+        for v, access in zip(op.operands, accesses, strict=False):
+            source = maker.get(v)
+            if source is None or is_free(source) or access is not Access.ROW:
+                continue
+            crosses = group_of[source] is group_of[op] and level[source] < level[op]
+            if crosses and cost[v] >= _bound(v, op, group_of[op]):
+                parts = small_parts(
+                    v, _bound(v, op, group_of[op]), maker, cost, spilled, _recompute_cost
+                ) or [v]
+                spilled.update(parts)
+                cost.update(dict.fromkeys(parts, 1.0))
+                update_costs(v, maker, spilled, cost, {}, _recompute_cost)
+        for v in op.results:
+            maker[v] = op
+            cost[v] = 1.0 if v in spilled else _recompute_cost(op, cost)
+
+
+def _bound(value: Value, user: Op, group: Group) -> float:
+    """Cycles up to which a value is computed again rather than spilled.
+
+    A scalar is computed once a nest. A CPU, whose arithmetic no memory hides, also spills what it would
+    compute for every row, where that does not part a group whose ops read their rows together.
+    """
+    if value.tensor.size == 1:
+        return RECOMPUTE_SCALAR
+    machine = current().machine
+    elements = max((v.tensor.size for v in user.results), default=0)
+    saved = (RECOMPUTE - REPEATED) * elements * machine.lane_cycle
+    if machine.device is not None or elements < SMALL * value.tensor.size or saved < PHASES * machine.launch:
+        return RECOMPUTE
+    sums = any(op.name == PARTIAL or is_reduction(op) for op in group.ops)
+    return RECOMPUTE if sums else REPEATED
+
+
+def _accesses(op: Op, rows: int) -> tuple[Access, ...]:
+    if op.name == PARTIAL or is_reduction(op):
+        inits = len(op.operands) - len(op.results)
+        return (Access.ROW,) * len(op.results) + (Access.FREE,) * inits
+    return tuple(r.access for r in relations(op, rows))

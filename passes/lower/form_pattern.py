@@ -1,0 +1,56 @@
+"""What lowering a pattern begins with: sums in their best form, groups of ops that share rows, names.
+
+{x, sum(x * s), ...}  ->  ops rewritten, groups and levels, reduce_0, multiply_0, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from jstitch.codegen.template import Template
+from jstitch.ir.graph import Op, Value
+from jstitch.passes.base.plan import Update
+from jstitch.passes.lower.apply_template import fix_groups, label_ops, label_partials, shared_values
+from jstitch.passes.lower.block_variances import block_variances
+from jstitch.passes.lower.factor_sums import factor_sums
+from jstitch.passes.lower.fill_places import fill_places
+from jstitch.passes.lower.form_groups import Grouping, form_groups
+from jstitch.passes.lower.one_pass_sums import one_pass_sums
+from jstitch.passes.lower.split_reductions import split_reductions
+
+
+@dataclass(frozen=True, eq=False)
+class FormedPattern:
+    """labels: result -> the name of its op in templates.
+
+    shared: values to keep on chip; None: to be chosen.
+    """
+
+    grouping: Grouping
+    labels: Mapping[Value, str]
+    shared: frozenset[Value] | None
+
+
+def form_pattern(
+    ops: Sequence[Op],
+    outputs: Sequence[Value],
+    updates: Sequence[Update] = (),
+    template: Template | None = None,
+) -> FormedPattern:
+    """The ops (in program order) in groups, as the template says. Raises TemplateError."""
+    needed = _needed(ops, outputs, updates)
+    ops = block_variances(one_pass_sums(factor_sums(ops, needed), needed), needed)
+    ops = fill_places(split_reductions(ops))
+    fix = None if template is None else partial(fix_groups, template)
+    grouping = form_groups(ops, outputs, fix)
+    labels = label_partials(grouping.ops, label_ops(ops))
+    return FormedPattern(grouping, labels, None if template is None else shared_values(template, labels))
+
+
+def _needed(ops: Sequence[Op], outputs: Sequence[Value], updates: Sequence[Update]) -> tuple[Value, ...]:
+    """What the ops must make: outputs that are not updates' results, and what updates write, and where."""
+    made = {v for op in ops for v in op.results}
+    used = (v for u in updates for v in (u.value, *u.starts))
+    return tuple(dict.fromkeys(v for v in (*outputs, *used) if v in made))

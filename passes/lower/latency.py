@@ -1,0 +1,32 @@
+"""Latency-evaluator (C3): how long a kernel takes, from what its loops execute (FS-2021 section 4.3).
+
+    kernel_latency(softmax of 1024 x 512)  ==  Latency(compute=21e-6, memory=9e-6, hidden=6e-6, launches=3e-6)
+
+On a GPU  L = N_wave x L_warp,  N_wave = N_warp / occupancy,  L_warp = N_instruction x CPI    (latency_gpu)
+On a CPU  waves of programs over cores, cycles by vector width, bytes by the cache they are in  (latency_cpu)
+
+Latencies of phases, and of kernels, add up.
+"""
+
+from __future__ import annotations
+
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.passes.base.profile import current
+from jstitch.passes.lower.latency_cpu import cpu_phases
+from jstitch.passes.lower.latency_gpu import gpu_phases
+from jstitch.passes.lower.latency_value import Latency
+
+__all__ = ["Latency", "kernel_latency"]
+
+
+def kernel_latency(kernel: Kernel) -> Latency:
+    """The kernel on the current profile's machine, its call included.
+
+    Raises NoRoom for a kernel that a GPU cannot hold.
+    """
+    machine = current().machine
+    if machine.device is not None:
+        return sum(gpu_phases(kernel, machine, machine.device), Latency())
+    buffers = len(kernel.args) + len(kernel.results)
+    call = machine.call_seconds + buffers * machine.operand
+    return sum(cpu_phases(kernel, machine), Latency(launches=call))

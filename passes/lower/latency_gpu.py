@@ -1,0 +1,140 @@
+"""A kernel's time on a GPU: L = N_wave x L_warp, and bytes over the device's bandwidth (FS-2021 section 4.3).
+
+N_wave = N_warp / occupancy       warps of the grid, over those that the device holds at once
+L_warp = N_instruction x CPI      a warp's instructions, with the latency that nobody hides
+
+Occupancy comes from the launch as it is emitted: its CTAs, its shared memory, and the registers that the life
+times of its values need. Many warps hide each other's latencies until a multiprocessor issues an instruction
+in every cycle; few also have too little of memory's traffic under way at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from jstitch.codegen.cuda.deal import WARP, Dealt, Mode
+from jstitch.codegen.cuda.emit import BLOCK, emit
+from jstitch.codegen.cuda.emit_strips import strip_homes
+from jstitch.codegen.cuda.homes import Homes, NoRoom, find_homes
+from jstitch.codegen.cuda.live_values import FIXED, live_registers
+from jstitch.codegen.cuda.source import Launch
+from jstitch.codegen.cuda.strips import StripLane
+from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Phase
+from jstitch.device_spec import DeviceSpec, occupancy
+from jstitch.passes.base.machine import Machine
+from jstitch.passes.lower.latency_value import Latency
+from jstitch.passes.lower.nest_work import text_cycles
+
+ISSUE = 4  # instructions that a multiprocessor starts in a cycle
+ALU_CYCLES = 4.5  # until a warp may use what a light instruction made
+SHUFFLE_CYCLES = 23.0  # a shuffle, or an access to shared memory
+BARRIER_CYCLES = 30.0
+MEMORY_SECONDS = 6.5e-7  # from a load to its value
+FLYING_BYTES = 32 * WARP  # of one warp's loads on their way at once
+
+
+def gpu_phases(kernel: Kernel, machine: Machine, spec: DeviceSpec) -> Iterator[Latency]:
+    """The latency of each launch. Raises NoRoom for a kernel that the device cannot hold."""
+    emitted = emit(kernel, spec.shared_optin)
+    for phase, launch in zip(emitted.phases, emitted.source.launches, strict=True):
+        yield launch_latency(thread_work(phase, launch, spec), launch, machine, spec)
+
+
+@dataclass(frozen=True)
+class WarpWork:
+    """cycles: instructions of all warps, weighted by CPI relative to an add; waits: cycles of exchanges.
+
+    registers: of a thread.
+    """
+
+    cycles: float
+    waits: float
+    registers: int
+
+
+def launch_latency(work: WarpWork, launch: Launch, machine: Machine, spec: DeviceSpec) -> Latency:
+    """One launch: waves of warps, or the time its bytes take, whichever is longer, and the launch itself."""
+    warps = -(-launch.block // WARP)
+    held = max(1, occupancy(spec, launch.block, work.registers, launch.shared_bytes))
+    waves = math.ceil(launch.grid / (held * spec.sms))
+    resident = min(held, -(-launch.grid // spec.sms)) * warps  # on one multiprocessor
+    each = 1 / (launch.grid * warps)
+    latency = max(ALU_CYCLES, resident / ISSUE)  # cycles from one instruction of a warp to its next
+    cycles = waves * (work.cycles * latency + work.waits) * each
+    nbytes = launch.bytes_read + launch.bytes_written
+    flying = min(launch.grid * warps, resident * spec.sms) * FLYING_BYTES
+    speed = min(machine.bandwidth(nbytes), flying / MEMORY_SECONDS)
+    memory = MEMORY_SECONDS + nbytes / speed
+    return Latency.of(cycles / spec.clock, memory, machine.launch, nbytes, machine.overlap)
+
+
+def thread_work(phase: Phase, launch: Launch, spec: DeviceSpec) -> WarpWork:
+    return _together([_lane_work(lane, launch.block, spec) for lane in phase.lanes])
+
+
+def _lane_work(lane: Lane, block: int, spec: DeviceSpec) -> WarpWork:
+    try:
+        parts = [_work(homes, turns) for homes, turns in lane_homes(lane, spec.shared_optin, block)]
+    except NoRoom:  # emitted in turned tiles, which need no homes
+        return WarpWork(lane.work / WARP, 0.0, FIXED)
+    return _together(parts)
+
+
+def _together(parts: Sequence[WarpWork]) -> WarpWork:
+    return WarpWork(
+        sum(p.cycles for p in parts), sum(p.waits for p in parts), max(p.registers for p in parts)
+    )
+
+
+def lane_homes(lane: Lane, arena_bytes: int, block: int) -> list[tuple[Homes, int]]:
+    """Where a lane's threads keep values, and how often a team works so; its rows last. Raises NoRoom."""
+    block = max(block, BLOCK)
+    if not isinstance(lane, StripLane):
+        return [(find_homes(lane, arena_bytes, block), 1 if lane.flat else lane.rows)]
+    columns, rows = strip_homes(lane, arena_bytes, block)
+    return [*([(columns, lane.programs)] if columns else []), (rows, lane.rows * lane.strips)]
+
+
+def _work(homes: Homes, turns: int) -> WarpWork:
+    warps = turns * homes.team.threads / WARP  # teams smaller than a warp share one
+    cycles = sum(_nest_cycles(homes, d) for d in homes.nests)
+    waits = sum(_wait_cycles(homes, d) for d in homes.nests)
+    return WarpWork(cycles * warps, waits * warps, live_registers(homes))
+
+
+def _nest_cycles(homes: Homes, d: Dealt) -> float:
+    """Instructions that each thread of a team issues for one row."""
+    serial = math.prod(loop.hi - loop.lo for loop in d.serial)
+    inner = math.prod(loop.hi - loop.lo for loop in d.inner)
+    width = homes.widths.get(d.size, 1) if d.loops else 1
+    rounds = homes.rounds(d.size) if d.loops else 1
+    total = 0.0
+    for i in d.instructions:
+        level = d.level(i)
+        around = serial if level else 1
+        if level > len(d.serial):
+            around *= rounds * (1 if _in_vectors(homes, i) else width)
+        if level > len(d.serial) + len(d.loops):
+            around *= inner
+        total += around * _cycles(i)
+    return total
+
+
+def _in_vectors(homes: Homes, i: Instr) -> bool:
+    return not isinstance(i, Let) and i.buffer not in homes.tiles
+
+
+def _cycles(i: Instr) -> float:
+    return text_cycles(i.text) if isinstance(i, Let) else 2.0  # an address, and the access
+
+
+def _wait_cycles(homes: Homes, d: Dealt) -> float:
+    """Shuffles and barriers after a row's reduction."""
+    if d.mode is not Mode.REDUCE:
+        return 0.0
+    serial = math.prod(loop.hi - loop.lo for loop in d.serial)
+    threads = homes.team.threads
+    steps = math.log2(max(2, threads)) * max(1, len(d.nest.accumulators))
+    return serial * (steps * SHUFFLE_CYCLES + (BARRIER_CYCLES if threads > WARP else 0.0))

@@ -1,0 +1,231 @@
+"""Pattern -> Kernel: phases from levels, lanes from groups, stages from depths, nests from domains.
+
+x, sum over dim 1, divide, broadcast, subtract  ->
+    phase 0, lane: 2048 rows x 768, step 1
+      stage 0: for r: acc = 0; for i0: acc += x[r * 768 + i0]; t0[0] = acc
+      stage 1: for r: m = t0[0] / 768; for i0: out[r * 768 + i0] = x[r * 768 + i0] - m
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, Space
+from jstitch.codegen.template import OpSchedule, Template
+from jstitch.ir.graph import Op, Value
+from jstitch.ir.reason import Reason
+from jstitch.ir.types import TensorType
+from jstitch.passes.base.plan import Update
+from jstitch.passes.base.profile import current
+from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, Place
+from jstitch.passes.lower.describe_template import describe_lane, template_of
+from jstitch.passes.lower.form_groups import Group, Grouping
+from jstitch.passes.lower.form_pattern import FormedPattern, form_pattern
+from jstitch.passes.lower.lower_lane import LaneLowering
+from jstitch.passes.lower.place_tiles import ALIGN, Tiles, place_tiles, tile_priority
+from jstitch.passes.lower.place_values import LaneView
+from jstitch.passes.lower.plan_shared_memory import DoesNotFit, Priority
+
+TOO_DEEP = "the {found} ops are too long a chain to be followed in {bound} calls of Python"
+NO_ROOM = "kept values take {found} bytes of an arena of {bound}, and shrinking is switched off"
+ATTEMPTS = 6  # of fitting a lane's tiles; then everything that can be is computed again
+
+
+def lower_kernel(
+    name: str,
+    ops: Sequence[Op],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    arena_bytes: int | None = None,
+    *,
+    share: bool = True,
+    updates: Sequence[Update] = (),
+    template: Template | None = None,
+    shrink: bool = True,
+) -> Kernel:
+    """The kernel that computes `outputs` from `inputs` by `ops` (in program order).
+
+    arena_bytes: most bytes that one program may keep in cache, None = the profile's where there is a choice.
+    share: tiles that are never live at once may stand in the same bytes. updates: whose results are among
+    the outputs, and whose operands and starts, if not made here, among the inputs. template: schedules.
+    shrink: values that find no room in the arena may be computed again instead.
+    Raises CannotLowerError, with the reason, when a kernel cannot express the pattern, and TemplateError.
+    """
+    try:
+        formed = form_pattern(ops, outputs, updates, template)
+        return _KernelLowering(name, formed, inputs, outputs, arena_bytes, share, shrink, updates).run()
+    except RecursionError:
+        raise CannotLowerError(Reason("depth", TOO_DEEP, len(ops), sys.getrecursionlimit())) from None
+
+
+@dataclass(eq=False)
+class _KernelLowering:
+    name: str
+    formed: FormedPattern
+    inputs: Sequence[Value]
+    outputs: Sequence[Value]
+    limit: int | None
+    share: bool
+    shrink: bool
+    updates: Sequence[Update]
+    schedules: list[OpSchedule] = field(default_factory=list)
+    written: dict[Value, list[InPlace]] = field(default_factory=dict)
+    producers: dict[Value, Op] = field(default_factory=dict)
+    places: dict[Value, Place] = field(default_factory=dict)
+    arena: list[Buffer] = field(default_factory=list)
+    arena_bytes: int = 0
+
+    @property
+    def grouping(self) -> Grouping:
+        return self.formed.grouping
+
+    def run(self) -> Kernel:
+        self.producers = {v: op for op in self.grouping.ops for v in op.results}
+        args = tuple(Buffer(f"a{n}", v.tensor, Space.ARG, n) for n, v in enumerate(self.inputs))
+        results = tuple(Buffer(f"o{n}", v.tensor, Space.RESULT, n) for n, v in enumerate(self.outputs))
+        scratch, scratch_bytes = self._scratch()
+        self.places |= {v: Place(b) for v, b in zip(self.inputs, args, strict=True)}
+        by_result = {u.op.result: u for u in self.updates}
+        aliases: dict[int, int] = {}
+        for n, (v, b) in enumerate(zip(self.outputs, results, strict=True)):
+            if v in by_result:
+                aliases[n] = list(self.inputs).index(by_result[v].op.operands[0])
+                self.written.setdefault(by_result[v].value, []).append(_in_place(by_result[v], b))
+            else:
+                self.places[v] = Place(b)
+        levels = sorted(set(self.grouping.level_of.values()))
+        phases = [Phase(tuple(self._lanes(level))) for level in levels]
+        return Kernel(
+            self.name,
+            args,
+            results,
+            scratch,
+            tuple(self.arena),
+            tuple(p for p in phases if p.lanes),
+            scratch_bytes,
+            self.arena_bytes,
+            aliases,
+            frozenset(aliases),
+            template_of(self.schedules),
+        )
+
+    def _scratch(self) -> tuple[tuple[Buffer, ...], int]:
+        buffers: list[Buffer] = []
+        offset = 0
+        for op in self.grouping.ops:
+            for v in op.results:
+                if v in self.grouping.spilled and v not in self.outputs:
+                    t = TensorType(v.shape, v.tensor.dtype.compute)
+                    buffers.append(Buffer(f"s{len(buffers)}", t, Space.SCRATCH, len(buffers), offset))
+                    self.places[v] = Place(buffers[-1])
+                    offset += -(-t.nbytes // ALIGN) * ALIGN
+        return tuple(buffers), offset
+
+    def _lanes(self, level: int) -> list[Lane]:
+        groups: dict[Group, list[Op]] = {}
+        for op in self.grouping.ops:
+            if self.grouping.level_of.get(op) == level:
+                groups.setdefault(self.grouping.group_of[op], []).append(op)
+        lanes = [self._lane(group, ops, level) for group, ops in groups.items()]
+        return [lane for lane in lanes if lane.stages]
+
+    def _lane(self, group: Group, ops: list[Op], level: int) -> Lane:
+        ready = {v: p for v, p in self.places.items() if self._is_ready(v, level)}
+        kept = {*self.grouping.spilled, *self.outputs, *self.written}
+        stored = {v for op in ops for v in op.results if v in kept}
+        budget = current().arena_bytes if self.limit is None else self.limit
+        view = LaneView(group, ops, self.producers, ready, stored, budget, shared=self.formed.shared)
+        tiles, schedules = self._fit(view)
+        if view.shared is None and (found := self._reading_less(view, tiles.lane)) is not None:
+            tiles, schedules = found
+        self.schedules += schedules
+        self.arena += tiles.buffers
+        self.arena_bytes = max(self.arena_bytes, tiles.nbytes)
+        return tiles.lane
+
+    def _reading_less(self, view: LaneView, lane: Lane) -> tuple[Tiles, Iterable[OpSchedule]] | None:
+        """The lane without tiles of what can be computed again, where the rows it reads need their room."""
+        reread = current().reread_bytes
+        before = 0 if reread is None or not self.shrink else reread(lane)
+        if reread is None or not before:
+            return None
+        made = (v for op in view.ops for v in op.results)
+        free = {v for v in made if tile_priority(self.producers[v]) is not Priority.MUST}
+        tiles, schedules = self._fit(replace(view, refused=view.refused | free))
+        return (tiles, schedules) if reread(tiles.lane) < before else None
+
+    def _fit(self, view: LaneView) -> tuple[Tiles, Iterable[OpSchedule]]:
+        """The lane with its tiles in place; values that find no room are refused, and it is lowered anew."""
+        for attempt in itertools.count(1):
+            arena = _Arena()
+            lowering = LaneLowering(
+                view=view, stores=self.places, names=_names(), written=self.written, keep=arena.keep
+            )
+            lane = lowering.run()
+            made = [tile_priority(self.producers[v]) for v in arena.values]
+            free = [n for n, p in enumerate(made) if p is not Priority.MUST]
+            found = place_tiles(lane, arena.buffers, made, view.budget, share=self.share)
+            if isinstance(found, Tiles) and not found.dropped:
+                placed = lowering.placement
+                return found, describe_lane(view.group, placed, view.stored, self.formed.labels)
+            if not free:
+                assert isinstance(found, DoesNotFit)
+                if self.limit is not None:
+                    raise CannotLowerError(_too_large(found))
+                view = replace(view, budget=found.nbytes)
+            elif not self.shrink:
+                kept = sum(b.type.nbytes for b in arena.buffers)
+                raise CannotLowerError(Reason("shrinking", NO_ROOM, kept, view.budget))
+            gone = found.dropped if isinstance(found, Tiles) and attempt < ATTEMPTS else free
+            view = replace(view, refused=view.refused | {arena.values[n] for n in gone})
+        raise AssertionError("every attempt refuses a value or is the last one")
+
+    def _is_ready(self, v: Value, level: int) -> bool:
+        op = self.producers.get(v)
+        if op is None:
+            return True
+        return v in self.grouping.spilled and self.grouping.level_of[op] < level
+
+
+@dataclass(eq=False)
+class _Arena:
+    """Tiles of one lane, and the values in them; `place_tiles` gives them their offsets.
+
+    Programs of different lanes never run on one arena at once, so all lanes start at 0.
+    """
+
+    buffers: list[Buffer] = field(default_factory=list)
+    values: list[Value] = field(default_factory=list)
+
+    def keep(self, v: Value, rows: int, step: int) -> Place:
+        """A tile for `step` rows of `v`."""
+        slab = v.tensor.size // rows
+        t = TensorType((step, slab), v.tensor.dtype.compute)
+        buffer = Buffer(f"t{len(self.buffers)}", t, Space.ARENA, len(self.buffers))
+        self.buffers.append(buffer)
+        self.values.append(v)
+        return Place(buffer, slab)
+
+
+def _in_place(update: Update, buffer: Buffer) -> InPlace:
+    """Offsets of the update's block: each start, clamped as StableHLO says, times its stride."""
+    whole, part = update.op.operands[0].shape, update.op.operands[1].shape
+    moving = [d for d, (n, m) in enumerate(zip(whole, part, strict=True)) if n > m]
+    limits = ((whole[d] - part[d], math.prod(whole[d + 1 :])) for d in moving)
+    moves = ((start, *limit) for start, limit in zip(update.starts, limits, strict=True))
+    return InPlace(buffer, tuple(moves))
+
+
+def _names() -> Callable[[], str]:
+    counter = itertools.count()
+    return lambda: f"v{next(counter)}"
+
+
+def _too_large(found: DoesNotFit[int]) -> Reason:
+    tiles = ", ".join(f"t{n}: {nbytes}" for n, nbytes in found.remaining.items())
+    needs = f"needs {{found}} bytes per program for results of reductions ({tiles}; at multiples of {ALIGN})"
+    return Reason("arena", f"{needs}, arena_bytes is {{bound}}", found.nbytes, found.budget)

@@ -1,0 +1,146 @@
+"""One lane: what is kept where, its stages by depth, and the nests of each stage by domain."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from jstitch.codegen.kernel_ir import Lane, Nest, Stage
+from jstitch.ir.graph import Value
+from jstitch.ir.ops import lookup
+from jstitch.passes.base.profile import current
+from jstitch.passes.lower.build_nest import Place
+from jstitch.passes.lower.place_values import Node, Placement, last_stage, place_values
+from jstitch.passes.lower.quote_lines import quote_lines
+from jstitch.passes.lower.write_nest import LaneContext, NestWriter, block_of, inits, inner_dims, loop_order
+
+
+@dataclass(eq=False, kw_only=True)
+class LaneLowering(LaneContext):
+    """keep: (value, rows, step) -> a tile of the arena for that many rows of the value."""
+
+    keep: Callable[[Value, int, int], Place]
+    placement: Placement = field(init=False)
+
+    def run(self) -> Lane:
+        group = self.view.group
+        placement = self.placement = place_values(self.view)
+        for node in placement.nodes:
+            if node.is_reduction or node.value in placement.kept:
+                for v in node.op.results if node.is_reduction else (node.value,):
+                    self.tiles[v] = self._accumulator(node, v) or self.keep(v, group.rows, group.step)
+        where = last_stage(placement)
+        once = [self._zero(n) for n in placement.nodes if n.is_partial]
+        stages = [Stage((nest,), "start the partial sums", once=True) for nests in once for nest in nests]
+        for key in sorted(set(where.values())):
+            nodes = [n for n in placement.nodes if where[n] == key]
+            stages.append(self._stage(nodes, key[1]))
+        work = sum(math.prod(n.domain) * max(1.0, lookup(n.op.name).cpi) for n in placement.nodes)
+        shape = group.rows, group.step, group.programs
+        return Lane(*shape, tuple(stages), group.flat, int(work), group.threads)
+
+    def _accumulator(self, n: Node, v: Value) -> Place | None:
+        """The memory that a reduction's result goes to anyway, when it can accumulate there."""
+        place = self.stores.get(v)
+        if v not in self.view.stored or place is None or not self._read_modify_write(n):
+            return None
+        return place if place.buffer.type.dtype is v.tensor.dtype.compute else None
+
+    # -- stages ---------------------------------------------------------------------------------------
+
+    def _stage(self, nodes: list[Node], by_columns: bool) -> Stage:
+        domains: dict[tuple[object, ...], list[Node]] = {}
+        for n in nodes:
+            key = () if self.view.group.flat else (n.domain, self._partly_reduced(n))
+            domains.setdefault(key, []).append(n)
+        nests = [nest for group in domains.values() for nest in self._nests(group, by_columns)]
+        note = ", ".join(dict.fromkeys(_label(n) for n in nodes))
+        return Stage(tuple(nests), note, lines=self._lines(nodes))
+
+    def _lines(self, nodes: list[Node]) -> tuple[str, ...]:
+        """Of the user's code: what the nodes compute, up to what was reduced or kept, or is in memory."""
+        reduced = (v for n in self.placement.nodes if n.is_reduction for v in n.op.results)
+        known = {*reduced, *self.placement.kept, *self.view.places}
+        return quote_lines((n.op for n in nodes), known, self.view.producers)
+
+    def _nests(self, nodes: list[Node], by_columns: bool) -> list[Nest]:
+        shape = nodes[0].domain
+        first = [self._first_fill(n, shape) for n in nodes if self._read_modify_write(n)]
+        fills = [nest for nests in first for nest in nests]
+        if self._collapsible(nodes):
+            writer = NestWriter(self, nodes, by_columns, collapse=True, runs=self._blocks(nodes, -1))
+            nest = writer.write()
+            if not writer.builder.modular:
+                return [*fills, nest]
+        return [*fills, *self._split(nodes, by_columns)]
+
+    def _split(self, nodes: list[Node], by_columns: bool) -> list[Nest]:
+        """One nest, or several where a loop is better cut at the seams of a concatenate or pad."""
+        inner = inner_dims(nodes[0].domain, self.view.group.rows)
+        blocks = self._blocks(nodes, inner[-1]) if inner else {}
+        writer = NestWriter(self, nodes, by_columns, collapse=False, runs=blocks)
+        nest = writer.write()
+        runs = writer.runs() if current().seams else {}
+        if runs:
+            return [NestWriter(self, nodes, by_columns, collapse=False, runs=runs).write()]
+        cuts = writer.cuts() if current().seams and not nest.accumulators else None
+        if cuts is None:
+            return [nest]
+        name, points = cuts
+        pieces = []
+        for lo, hi in itertools.pairwise(points):
+            piece = NestWriter(self, nodes, by_columns, collapse=False, ranges={name: (lo, hi)})
+            pieces.append(piece.write())
+        return pieces
+
+    def _blocks(self, nodes: list[Node], dim: int) -> dict[int, int]:
+        """The nest's innermost dimension (-1: all in one) in blocks, when one of its nodes is a long sum."""
+        group = self.view.group
+        found = 0 if group.flat else max(block_of(n, group.rows, dim < 0) for n in nodes)
+        return {dim: found} if found else {}
+
+    def _collapsible(self, nodes: list[Node]) -> bool:
+        """Whether the tile's loops may be one: everything inner is kept, or everything is reduced."""
+        if self.view.group.flat:
+            return False
+        inner = inner_dims(nodes[0].domain, self.view.group.rows)
+        if len(inner) < 2:
+            return False
+        for n in nodes:
+            if n.roots:
+                dims = set(n.op.attrs["dimensions"])
+                reduced = [d for d in inner if d in dims]
+                if reduced and len(reduced) != len(inner):
+                    return False
+        return True
+
+    def _partly_reduced(self, n: Node) -> frozenset[int]:
+        """Inner dimensions that a node reduces, where it keeps others and these must be the outer loops."""
+        inner = set(inner_dims(n.domain, self.view.group.rows))
+        if not (n.roots and current().kept_first) or inner == {-1}:
+            return frozenset()
+        reduced = frozenset(inner.intersection(n.op.attrs["dimensions"]))
+        return frozenset() if reduced == inner else reduced
+
+    def _read_modify_write(self, n: Node) -> bool:
+        """An inner reduction whose accumulators are in the tile, not only in scalars."""
+        return n.is_reduction and loop_order(n, self.view.group.rows).outer
+
+    def _first_fill(self, n: Node, shape: tuple[int, ...]) -> list[Nest]:
+        """Set the tile of accumulators to the reduction's initial value."""
+        writer = NestWriter(self, [n], False, collapse=False)
+        return [writer.fill(v, init) for v, init in zip(n.op.results, inits(n.op), strict=True)]
+
+    def _zero(self, n: Node) -> list[Nest]:
+        """Set a program's partial results to the monoid's identity."""
+        writer = NestWriter(self, [n], False, collapse=False)
+        return [writer.zero(v) for v in n.op.results]
+
+
+def _label(n: Node) -> str:
+    kind = n.op.name.rpartition(".")[2]
+    if n.op.attrs.get("monoid"):
+        return f"{kind} {n.op.attrs['monoid'].rpartition('.')[2]}"
+    return kind

@@ -1,0 +1,391 @@
+"""One loop nest: the loops over a domain, and the instructions of the nodes that share them.
+
+sum over dim 1 of [8, 4096], row r      ->   for i: for j: part += x[r * 4096 + i * 2048 + j]; acc += part
+    sum over dim 0, four rows at a time     ->   for i: s[i] = s[i] + x[q * 4 * n + i] + x[q * 4 * n + n + i]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from jstitch.codegen.kernel_ir import (
+    OTHER,
+    PROGRAM,
+    ROW,
+    STEP,
+    Accumulator,
+    Buffer,
+    Combine,
+    Instr,
+    Let,
+    Loop,
+    Nest,
+    Space,
+    Store,
+)
+from jstitch.ir.graph import Op, Value
+from jstitch.ir.index import Index, Var, add, const, delinearize, linearize, mul, var
+from jstitch.ir.ops import lookup
+from jstitch.passes.base.profile import current
+from jstitch.passes.base.row_access import data_operands, identities, prefix_rank
+from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, NestBuilder, Place, literal
+from jstitch.passes.lower.place_values import LaneView, Node
+
+RUN = 8  # elements: runs of a multiple of it are worth an innermost loop of their own
+LONG = 4096  # elements of a sum above which it is made in blocks, for its rounding errors
+
+
+@dataclass(eq=False, kw_only=True)
+class LaneContext:
+    """What the nests of one lane share. stores: memory of outputs and spills. tiles: memory in the arena.
+
+    written: memory of larger tensors that values are written into.
+    """
+
+    view: LaneView
+    stores: Mapping[Value, Place]
+    written: Mapping[Value, Sequence[InPlace]] = field(default_factory=dict)
+    names: Callable[[], str]
+    tiles: dict[Value, Place] = field(default_factory=dict)
+
+
+def inits(op: Op) -> tuple[Value, ...]:
+    return op.operands[len(data_operands(op)) :]
+
+
+def inner_dims(shape: tuple[int, ...], rows: int) -> list[int]:
+    """Dimensions of size > 1 inside a row; [-1] stands for a row that is cut out of one dimension."""
+    k = prefix_rank(shape, rows)
+    if k is None:
+        return [-1]
+    return [d for d in range(k, len(shape)) if shape[d] > 1]
+
+
+@dataclass(frozen=True)
+class LoopOrder:
+    """suffix: innermost loops that are all reduced. outer: whether a reduced loop is outside a kept one."""
+
+    suffix: int
+    outer: bool
+
+
+def sums_floats(op: Op) -> bool:
+    """Whether the order of a reduction's additions shows in its rounding errors."""
+    return lookup(op.attrs.get("monoid", "")).reassociated is not None and op.results[0].tensor.dtype.is_float
+
+
+def block_of(n: Node, rows: int, collapse: bool) -> int:
+    """Elements of a block of the node's innermost loop, when it is a long sum of floats; else 0.
+
+    collapse: the inner dimensions are one loop.
+    """
+    inner = inner_dims(n.domain, rows)
+    if not (n.roots and sums_floats(n.op)) or inner == [-1] or loop_order(n, rows).suffix == 0:
+        return 0
+    size = math.prod(n.domain) // rows if collapse else n.domain[inner[-1]]
+    if size <= LONG or not current().blocks:
+        return 0
+    return next((size // k for k in range(size // (LONG // 2), size // RUN + 1) if k and size % k == 0), 0)
+
+
+def loop_order(n: Node, rows: int) -> LoopOrder:
+    """How a reduction's kept and reduced loops are nested, in memory order."""
+    inner = inner_dims(n.domain, rows)
+    if inner == [-1]:
+        return LoopOrder(1, False)
+    dims = set(n.op.attrs["dimensions"])
+    flags = [d in dims for d in inner]
+    if current().kept_first:
+        return LoopOrder(sum(flags), False)
+    suffix = next((k for k, f in enumerate(reversed(flags)) if not f), len(flags))
+    return LoopOrder(suffix, any(flags[: len(flags) - suffix]))
+
+
+class NestWriter:
+    """Loops over one domain, and the instructions of the nodes that share them."""
+
+    def __init__(
+        self,
+        lane: LaneContext,
+        nodes: list[Node],
+        by_columns: bool,
+        collapse: bool,
+        ranges: Mapping[str, tuple[int, int]] | None = None,
+        runs: Mapping[int, int] | None = None,
+    ) -> None:
+        group = lane.view.group
+        self.lane, self.nodes, self.group = lane, nodes, group
+        self.rows, self.shape = group.rows, nodes[0].domain
+        self.collapse, self.ranges, self.cut_runs = collapse, ranges or {}, runs or {}
+        self.unrolled = by_columns and group.step > 1
+        self.loops: list[Loop] = []
+        if not self.unrolled and self.rows > 1:
+            self.loops.append(Loop(Var(ROW, self.rows), 0, group.step))
+        self.inner = self._inner_loops()
+        depths = {loop.var.name: n + 1 for n, loop in enumerate(self.loops)}
+        stepped = group.step > 1
+        first = mul(var(Var(STEP, self.rows // group.step)), group.step)
+        self.row = first if self.unrolled else var(Var(ROW, self.rows))
+        self.builder = NestBuilder(
+            lane.view.producers,
+            {**lane.view.places, **lane.tiles},
+            depths,
+            lane.names,
+            first_row=first if stepped else self.row,
+            inner_names=frozenset(loop.var.name for loop in self.loops if loop.var.name != ROW),
+        )
+        self.accumulators: list[Accumulator] = []
+        self.after: list[Instr] = []
+        self.combines: list[Combine] = []
+        self._running: dict[tuple[Buffer, Index], str] = {}
+
+    # -- indices --------------------------------------------------------------------------------------
+
+    def _inner_loops(self) -> dict[int, Index]:
+        """Loops over the tile; the index of each inner dimension (-1: the whole row)."""
+        dims = [] if self.group.flat else inner_dims(self.shape, self.rows)
+        if current().kept_first and not self.collapse:
+            reduced = {d for n in self.nodes if n.roots for d in n.op.attrs["dimensions"]}
+            dims.sort(key=lambda d: d in reduced)
+        if self.collapse or dims == [-1]:
+            size = math.prod(self.shape) // self.rows
+            lo, hi = self.ranges.get("i", (0, size))
+            if -1 in self.cut_runs:
+                return {-1: self._run_loops("i", size, self.cut_runs[-1])}
+            if hi - lo > 1:
+                self.loops.append(Loop(Var("i", hi - lo), 0, hi - lo))
+            return {-1: add(var(Var("i", hi - lo)), const(lo))}
+        found: dict[int, Index] = {}
+        for d in dims:
+            name = f"i{d}"
+            if d in self.cut_runs:
+                found[d] = self._run_loops(name, self.shape[d], self.cut_runs[d])
+                continue
+            lo, hi = self.ranges.get(name, (0, self.shape[d]))
+            if hi - lo > 1:
+                self.loops.append(Loop(Var(name, hi - lo), 0, hi - lo))
+            found[d] = add(var(Var(name, hi - lo)), const(lo))
+        return found
+
+    def _run_loops(self, name: str, size: int, run: int) -> Index:
+        """A loop over runs, one over the elements of a run."""
+        outer, inner = Var(name, size // run), Var(name.replace("i", "j"), run)
+        self.loops += [Loop(outer, 0, size // run), Loop(inner, 0, run)]
+        return add(mul(var(outer), run), var(inner))
+
+    def runs(self) -> dict[int, int]:
+        """Dimensions whose index is wanted divided by a number: in runs of it, which are worth a loop."""
+        found: dict[int, int] = {}
+        for d in self.inner:
+            run = self.builder.divisors.get(f"i{d}", 0)
+            if run and run % RUN == 0 and run < self.shape[d] and self.shape[d] % run == 0:
+                found[d] = run
+        return found
+
+    def index(self, shape: tuple[int, ...], row: Index) -> tuple[Index, ...]:
+        """The index of the loops' current element in a tensor of the domain's size."""
+        slab = math.prod(shape) // self.rows
+        if self.group.flat:
+            return delinearize(row, shape)
+        if -1 in self.inner:
+            return delinearize(add(mul(row, slab), self.inner[-1]), shape)
+        k = prefix_rank(shape, self.rows)
+        assert k is not None
+        lead = delinearize(row, shape[:k])
+        return (*lead, *(self.inner.get(d, const(0)) for d in range(k, len(shape))))
+
+    def kept(self, op: Op, index: tuple[Index, ...]) -> tuple[Index, ...]:
+        dims = op.attrs["dimensions"]
+        return tuple(e for d, e in enumerate(index) if d not in dims)
+
+    # -- nodes ----------------------------------------------------------------------------------------
+
+    def write(self) -> Nest:
+        rows = range(self.group.step) if self.unrolled else (None,)
+        for j in rows:
+            row = self.row if j is None else add(self.row, const(j))
+            for n in self.nodes:
+                if n.is_partial or n.is_reduction:
+                    self._reduce(n, row)
+                else:
+                    self._store(n, row)
+        return Nest(
+            tuple(self.loops),
+            tuple(self.accumulators),
+            tuple(self.builder.body),
+            tuple(self.after),
+            tuple(self.combines),
+        )
+
+    def _store(self, n: Node, row: Index) -> None:
+        index = self.index(n.value.shape, row)
+        name = self.builder.value(n.value, index, compute=True)
+        offset = linearize(index, n.value.shape)
+        if n.value in self.lane.view.stored and n.value in self.lane.stores:
+            self.builder.store(self.lane.stores[n.value].buffer, offset, name)
+        for block in self.lane.written.get(n.value, ()):
+            self.builder.store(block.buffer, self.builder.moved(block, offset), name)
+        if n.value in self.lane.tiles:
+            place = self.lane.tiles[n.value]
+            self.builder.store(place.buffer, self.builder.tile_offset(offset, n.value, place), name)
+
+    def _reduce(self, n: Node, row: Index) -> None:
+        elements = [self.builder.value(v, self.index(v.shape, row)) for v in data_operands(n.op)]
+        kept = self.kept(n.op, self.index(n.op.operands[0].shape, row))
+        order = loop_order(n, self.rows)
+        depth = len(self.loops) - self._loops(min(order.suffix, 1) if self.collapse else order.suffix)
+        if self.group.flat and n.is_partial:
+            depth = 0
+        if depth == len(self.loops):
+            self._update(n, kept, elements)
+            return
+        names = self._accumulate(n, kept, elements, depth, n.is_partial or order.outer)
+        for v, name in zip(n.op.results, names, strict=True):
+            for buffer, offset in self._targets(n, v, kept):
+                self.after.append(Store(buffer, offset, name, depth))
+
+    def _loops(self, suffix: int) -> int:
+        """Loops over the last `suffix` inner dimensions."""
+        return suffix + sum(d in self.cut_runs for d in list(self.inner)[len(self.inner) - suffix :])
+
+    def _accumulate(
+        self, n: Node, kept: tuple[Index, ...], elements: list[str], depth: int, resume: bool
+    ) -> list[str]:
+        """Scalar accumulators over the loops inside `depth`; `resume`: they go on from memory."""
+        names = [self._name("acc") for _ in elements]
+        for name, v, init in zip(names, n.op.results, inits(n.op), strict=True):
+            start = self.builder.value(init, ())
+            if resume:
+                start = self.builder.read(*self._targets(n, v, kept)[0], depth)
+            self.accumulators.append(Accumulator(name, start, depth, v.tensor.dtype.compute))
+        inside = len(self.loops)
+        self.builder.depth_of.update(dict.fromkeys(names, inside))
+        if self.cut_runs and depth < inside - 1 and sums_floats(n.op):
+            elements = [self._block_sum(n.op, v, e) for v, e in zip(n.op.results, elements, strict=True)]
+            update, inside = self.after, inside - 1
+        else:
+            update = self.builder.body
+        for name, new in zip(names, self._combine(n.op, names, elements), strict=True):
+            update.append(Let(name, new, inside))
+        self.combines.append(self._across(n, tuple(names)))
+        return names
+
+    def _across(self, n: Node, names: tuple[str, ...]) -> Combine:
+        """The combination of accumulators with others of the same kind, whatever loops they ran over."""
+        op = n.op
+        body, self.builder.body = self.builder.body, []
+        results = self._combine(op, names, [name + OTHER for name in names])
+        lets, self.builder.body = self.builder.body, body
+        buffers = tuple(self.lane.stores[v].buffer for v in op.results) if n.is_partial else ()
+        return Combine(names, tuple(i for i in lets if isinstance(i, Let)), tuple(results), buffers)
+
+    def _block_sum(self, op: Op, v: Value, element: str) -> str:
+        """The sum over the innermost loop alone."""
+        part, inside = self._name("part"), len(self.loops)
+        self.accumulators.append(Accumulator(part, self._identity(op, v), inside - 1, v.tensor.dtype.compute))
+        self.builder.depth_of[part] = inside
+        self.builder.body.append(Let(part, self._combine(op, [part], [element])[0], inside))
+        return part
+
+    def _name(self, kind: str) -> str:
+        return self.builder.names().replace("v", kind)
+
+    def _combine(self, op: Op, left: Sequence[str], right: Sequence[str]) -> list[str]:
+        monoid = op.attrs.get("monoid")
+        if monoid is None:
+            return list(self.builder.region(op.regions[0], [*left, *right]))
+        rule = lookup(monoid)
+        free = rule.reassociated if op.results[0].tensor.dtype.is_float else None
+        template = free or (rule.scalar(op.regions[0].ops[0]) if rule.scalar else None)
+        if template is None:
+            raise CannotLowerError(f"'{monoid}' has no scalar form for these types")
+        return [template.format(left[0], right[0])]
+
+    def _identity(self, op: Op, v: Value) -> str:
+        return literal(identities(op)[op.results.index(v)], v.tensor.dtype.compute)
+
+    def _targets(self, n: Node, v: Value, kept: tuple[Index, ...]) -> list[tuple[Buffer, Index]]:
+        """Where an accumulator lives: memory it goes on from first, then where else it is wanted."""
+        if n.is_partial:
+            where = (var(Var(PROGRAM, v.shape[0])), *kept)
+            offset = linearize(where[: v.tensor.rank], v.shape)
+            return [(self.lane.stores[v].buffer, offset)]
+        place, offset = self.lane.tiles[v], linearize(kept, v.shape)
+        if place.buffer.space is not Space.ARENA:
+            return [(place.buffer, offset)]
+        found = [(place.buffer, self.builder.tile_offset(offset, v, place))]
+        if v in self.lane.view.stored and v in self.lane.stores:
+            found.append((self.lane.stores[v].buffer, offset))
+        found += [(p.buffer, self.builder.moved(p, offset)) for p in self.lane.written.get(v, ())]
+        return found
+
+    def _update(self, n: Node, kept: tuple[Index, ...], elements: list[str]) -> None:
+        """Accumulators in memory: load, combine, store (once per step where rows are unrolled)."""
+        targets = [self._targets(n, v, kept) for v in n.op.results]
+        depths = [self._update_depth(n, v) for v in n.op.results]
+        if n.is_partial or loop_order(n, self.rows).outer:
+            places = zip(targets, depths, strict=True)
+            old = [self._running.get(t[0]) or self.builder.read(*t[0], depth) for t, depth in places]
+        else:
+            old = [self.builder.value(init, ()) for init in inits(n.op)]
+        texts = zip(self._combine(n.op, old, elements), depths, strict=True)
+        new = [self.builder.let(text, (), depth) for text, depth in texts]
+        for found, name in zip(targets, new, strict=True):
+            if found[0] in self._running:
+                self._drop_stores(found)
+            self._running[found[0]] = name
+            for target in found:
+                self.builder.store(*target, name)
+        if n.is_partial and all(t[0][0] not in c.buffers for c in self.combines for t in targets):
+            self.combines.append(self._across(n, tuple(self._name("total") for _ in targets)))
+
+    def _update_depth(self, n: Node, v: Value) -> int:
+        """Loops around an update; one number for a whole program grows once for each row."""
+        once = n.is_partial and v.tensor.rank == 1 < n.op.results[-1].tensor.rank
+        return sum(loop.var.name == ROW for loop in self.loops) if once else len(self.loops)
+
+    def _drop_stores(self, targets: Sequence[tuple[Buffer, Index]]) -> None:
+        """An earlier row's store of the same accumulator is overwritten by this row's."""
+        self.builder.body[:] = [
+            i for i in self.builder.body if not (isinstance(i, Store) and (i.buffer, i.offset) in targets)
+        ]
+
+    # -- initial values -------------------------------------------------------------------------------
+
+    def fill(self, v: Value, init: Value) -> Nest:
+        """The tile of `v` set to the reduction's initial value, for every row of the step."""
+        place = self.lane.tiles[v]
+        slab = v.tensor.size // self.rows
+        size = slab * self.group.step
+        name = self.builder.value(init, ())
+        loop = Loop(Var("i", size), 0, size)
+        offset = var(loop.var)
+        if place.buffer.space is not Space.ARENA:
+            offset = add(offset, mul(self.builder.first_row, slab))
+        body = (*self.builder.body, Store(place.buffer, offset, name, 1))
+        return Nest((loop,), (), body, ())
+
+    def zero(self, v: Value) -> Nest:
+        size = v.tensor.size // v.shape[0]
+        loop = Loop(Var("i", size), 0, size)
+        offset = add(mul(var(Var(PROGRAM, v.shape[0])), size), var(loop.var))
+        name = self._identity(self.nodes[0].op, v)
+        return Nest((loop,), (), (Store(self.lane.stores[v].buffer, offset, name, 1),), ())
+
+    # -- seams ----------------------------------------------------------------------------------------
+
+    def cuts(self) -> tuple[str, list[int]] | None:
+        """A loop variable and the points at which conditions on it change, for at most four pieces."""
+        points: dict[str, set[int]] = {}
+        for c in self.builder.conditions:
+            match c.of:
+                case Index(base, ((Var(name, extent), 1),)) if name != ROW and c.step == 1:
+                    for edge in (c.lo - base, c.hi - base):
+                        if 0 < edge < extent:
+                            points.setdefault(name, {0, extent}).add(edge)
+        for name, found in points.items():
+            if name not in self.ranges and len(found) <= 5:
+                return name, sorted(found)
+        return None

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import DataObject, data, integers, lists, sampled_from, tuples
 from jax import lax
 
 from jstitch.device_spec import find_spec
@@ -135,7 +137,7 @@ def read_after(x: Any) -> Any:
     return lax.fori_loop(0, 8, body, (jnp.zeros((8, 3)), jnp.float32(0)))
 
 
-def given(x: Any) -> Any:
+def of_the_caller(x: Any) -> Any:
     return lax.fori_loop(0, 8, lambda i, s: lax.dynamic_update_slice(s, x[:1], (i, 0)), x * 2)
 
 
@@ -147,7 +149,7 @@ STAYS = {
     "read after a turn": read_after,
     "asked about": asked,
     "passed on": passed_on,
-    "given": given,
+    "the caller's": of_the_caller,
     "not written": lambda x: lax.fori_loop(0, 8, lambda i, s: (s[0] + x, s[1]), (x, jnp.zeros((8, 3)))),
     "of a length that is not known": lambda x: lax.fori_loop(
         0, x[0, 0].astype(int), lambda i, s: lax.dynamic_update_slice(s, x[:1], (i, 0)), jnp.zeros((8, 3))
@@ -158,6 +160,27 @@ STAYS = {
 @pytest.mark.parametrize("case", STAYS)
 def test_what_somebody_reads_is_filled(case: str) -> None:
     assert left_unset(STAYS[case]) == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(data())
+def test_random_loops_mean_the_same(draw: DataObject) -> None:
+    """Updates of one or two rows, at multiples of the counter and more: NaN would show."""
+    rows, start, trips = (draw.draw(integers(*bounds)) for bounds in ((1, 9), (0, 3), (0, 9)))
+    updates = draw.draw(
+        lists(tuples(sampled_from([-1, 0, 1, 2]), integers(-4, 9), integers(1, 2)), min_size=1)
+    )
+
+    def f(x: Any) -> Any:
+        def body(i: Any, stack: Any) -> Any:
+            for scale, offset, size in updates:
+                row = jnp.full((min(size, rows), 3), i, jnp.float32) + x[0, 0]
+                stack = lax.dynamic_update_slice(stack, row, (scale * i + offset, 0))
+            return stack
+
+        return lax.fori_loop(start, start + trips, body, jnp.ones((rows, 3)))
+
+    left_unset(f)
 
 
 def test_the_cpu_fills_it() -> None:

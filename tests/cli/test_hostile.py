@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import jax
@@ -94,8 +95,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def _children() -> list[int]:
     """Processes that this one has started and not waited for; none where the system does not say."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return [int(number) for path in lists for number in path.read_text().split()]
+    found: list[int] = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        with suppress(FileNotFoundError):  # a thread that ended meanwhile
+            found += map(int, path.read_text().split())
+    return found
 
 
 def run(*arguments: str, given: bytes | None = None) -> Result:

@@ -103,7 +103,7 @@ class _Exporter:
         return self.export(op.regions[0])
 
     def export_unset(self, op: Op) -> Sequence[ir.Value]:
-        """Without a backend zeros, as the program had them."""
+        """Without a backend zeros, which nobody reads either."""
         if self.emit_kernel is None:
             return self.export_table_op(build.splat(op.result.tensor, 0).located(op), [])
         with _location(op):

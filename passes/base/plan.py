@@ -129,7 +129,7 @@ def is_free(op: Op) -> bool:
 
 def with_constants(ops: Iterable[Op], producers: Mapping[Value, Op]) -> list[Op]:
     """The ops, after the free ops that they read."""
-    found = list(ops)
+    found = dict.fromkeys(ops)
     makers = dict.fromkeys(producers[v] for op in found for v in op.operands if v in producers)
     return [*(op for op in makers if is_free(op) and op not in found), *found]
 

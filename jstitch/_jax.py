@@ -239,9 +239,13 @@ def jit_settings(jitted: Any) -> dict[str, Any]:
     return {name: getattr(info, name) for name in names}
 
 
-def no_compilation_cache() -> AbstractContextManager[Any]:
-    """Compile, do not look up. Why private: the public setting changes every thread."""
-    return cast("AbstractContextManager[Any]", _config.enable_compilation_cache(False))
+def keep_out_of_cache() -> AbstractContextManager[Any]:
+    """Write nothing to JAX's persistent compilation cache, so that nothing of ours is found there.
+
+    Why private: the public setting changes every thread. The cache is not switched off: the first compilation
+    of a process decides for all later ones whether there is one.
+    """
+    return cast("AbstractContextManager[Any]", _config.persistent_cache_min_compile_time_secs(1e9))
 
 
 @contextmanager
@@ -249,14 +253,13 @@ def measuring() -> Iterator[None]:
     """This thread compiles and runs programs of our own, whatever the user's settings: 64-bit types stay,
     NaNs pass, jit is jit, nothing is written to JAX's persistent cache.
 
-    Why private: the public settings change every thread. The cache is not switched off: the first compilation
-    of a process decides for all later ones whether there is one.
+    Why private: the public settings change every thread.
     """
     with ExitStack() as stack:
         stack.enter_context(_config.enable_x64(True))
         off = ("disable_jit", "debug_nans", "debug_infs", "log_compiles", "check_tracer_leaks", "no_tracing")
         for name in off:
             stack.enter_context(getattr(_config, name)(False))
-        stack.enter_context(_config.persistent_cache_min_compile_time_secs(1e9))
+        stack.enter_context(keep_out_of_cache())
         stack.enter_context(_config.transfer_guard("allow"))
         yield

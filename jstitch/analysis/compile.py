@@ -91,7 +91,7 @@ def compile_lowered(lowered: Lowered, spec: DeviceSpec, *, library_gemms: bool) 
         if library_gemms:
             options["xla_gpu_enable_triton_gemm"] = False
         try:
-            with _jax.no_compilation_cache():
+            with _jax.keep_out_of_cache():
                 lowered.compile(compiler_options=options)
         except jax.errors.JaxRuntimeError as error:
             raise _refused(str(error)) from error

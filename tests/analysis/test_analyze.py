@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import subprocess
+import sys
 from importlib import util
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -43,6 +46,31 @@ def check(case: Case) -> None:
         assert ours.memory_launches <= case.goal[0]
         assert ours.bytes_moved / case.least <= case.goal[1]
         assert found.ratio >= 0.99
+
+
+BEFORE_OTHERS = """
+import os, sys, warnings
+import jax, jax.numpy as jnp
+import jstitch
+warnings.simplefilter("error")
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+for _ in range(2):
+    jstitch.analyze(jnp.tanh, jax.ShapeDtypeStruct((64, 64), "float32"), target="h200")
+def triple(x):
+    return x * 3
+jax.jit(triple).lower(jax.ShapeDtypeStruct((7,), "float32")).compile()
+print(*(name.partition("-")[0] for name in sorted(os.listdir(sys.argv[1])) if name.endswith("-cache")))
+"""
+
+
+@needs_plugin
+def test_jax_keeps_its_compilation_cache_and_nothing_of_ours(tmp_path: Path) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", BEFORE_OTHERS, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (found.stdout, found.returncode) == ("jit_triple\n", 0), found.stderr
 
 
 @needs_plugin

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
+from textwrap import shorten
 
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +16,7 @@ from jstitch.runtime.report import Record
 
 BARS = "▁▂▃▄▅▆▇█"
 LARGEST = 8
+LAYOUT = re.compile(r"\{[\d,]*\}")
 TOLERANCE = 1e-4
 
 
@@ -76,9 +79,14 @@ def _sides(sides: Sequence[tuple[Side, ProgramCost]]) -> Table:
 
 def _largest(kernels: Sequence[Kernel]) -> Table:
     table = Table(title=f"largest of {len(kernels)} stitched kernels")
-    table.add_column("kernel", no_wrap=True)
-    table.add_column("MB", justify="right")
-    table.add_column("results", overflow="ellipsis", no_wrap=True, max_width=60)
+    table.add_column("kernel", overflow="fold")
+    table.add_column("MB", justify="right", no_wrap=True)
+    table.add_column("results", overflow="fold")
     for kernel in sorted(kernels, key=lambda kernel: -kernel.nbytes)[:LARGEST]:
-        table.add_row(kernel.name, f"{kernel.nbytes / 1e6:.2f}", kernel.type)
+        table.add_row(kernel.name, f"{kernel.nbytes / 1e6:.2f}", _short(kernel.type))
     return table
+
+
+def _short(hlo_type: str) -> str:
+    """The type without its layouts, and only the first of many arrays."""
+    return shorten(LAYOUT.sub("", hlo_type), width=60, placeholder=" ...")

@@ -16,8 +16,9 @@ from rich.console import Console
 from jstitch.__main__ import main
 from jstitch.api import jit
 from jstitch.demo.corpus import Corpus, load_corpus
+from jstitch.demo.hlo import Kernel
 from jstitch.demo.model import ModelConfig
-from jstitch.demo.report import largest_difference, show, sparkline
+from jstitch.demo.report import _largest, largest_difference, show, sparkline
 from jstitch.demo.training import Side, TrainingConfig, initial_state, prepare, train
 
 TINY = ModelConfig(vocabulary=300, length=8, width=16, heads=2, layers=1)
@@ -65,6 +66,19 @@ def test_sparkline() -> None:
     assert sparkline([0, 7, 3.5]) in ("▁█▄", "▁█▅")
     assert sparkline([1.0] * 3) == "▁▁▁"
     assert len(sparkline(list(range(1000)))) == 50
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_the_largest_kernels_have_all_columns(width: int) -> None:
+    results = ", ".join(["f32[64,128]{1,0}"] * 450)
+    kernel = Kernel(
+        "train_step_layer_norm_multiply_add_row_1234", "custom-call", f"({results})", "jstitch", 12_000_000
+    )
+    console = Console(width=width, record=True)
+    console.print(_largest([kernel]))
+    found = console.export_text()
+    assert all(text in found for text in ("train_step", "12.00", "f32[64,128]", "..."))
+    assert len(found.splitlines()) < 12
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])

@@ -140,7 +140,7 @@ class _Lane:
     """The code of one lane; buffers are b0, b1, ... in order of first use."""
 
     def __init__(self, lane: Lane, aliases: Mapping[Buffer, Buffer]) -> None:
-        self.lane = lane
+        self.lane, self.in_place = lane, frozenset(aliases)
         self.number = {b: n for n, b in enumerate(_buffers(lane))}
         for result, arg in aliases.items():
             if result in self.number and arg in self.number:
@@ -150,17 +150,18 @@ class _Lane:
     def lines(self) -> list[str]:
         once = [line for s in self.lane.stages if s.once for line in self._stage(s)]
         stages = [s for s in self.lane.stages if not s.once]
-        asked = prefetches(self.lane)
+        asked = prefetches(self.lane, self.in_place)
         body = [self._asks(a) + self._stage(s) for a, s in zip(asked, stages, strict=True)]
         out = once + self._steps([line for lines in body for line in lines])
         return [*out, "end_streams()"] if _streams(_instructions(self.lane.stages)) else out
 
     def _asks(self, asked: Sequence[Ask]) -> list[str]:
-        """Loops that ask for the next step's rows, line by line."""
+        """Loops that ask for rows of this step or the next, line by line."""
         row = ROW if self.lane.step == 1 else STEP
         out: list[str] = []
         for a in asked:
-            where = f"b{self.number[a.buffer]}, ({row} + 1) * {a.nbytes} + k * {LINE}"
+            step = f"({row} + {a.ahead})" if a.ahead else row
+            where = f"b{self.number[a.buffer]}, {step} * {a.nbytes} + k * {LINE}"
             out += [f"for k in range({a.first}, {a.last}):", f"    prefetch({where})"]
         return out
 

@@ -12,16 +12,19 @@ processor's own prefetcher bursts with long pauses, and it falls behind. The req
 stages. Where the pauses are short the requests would cost more than they bring, except for single rows whose
 results are streamed, which leaves memory time for them. Tensors that fit an L2 cache, and rows too short or
 so long that they would push out the current one, get none. A request past the end of a tensor is harmless.
+
+A store to a line that is not in a cache waits for it. Where the first stage computes much, the lines that
+later stages write are asked for before it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from jstitch.codegen.cpu.stream import Streamed
-from jstitch.codegen.kernel_ir import ROW, STEP, Buffer, Lane, Let, Load, Space, Stage
+from jstitch.codegen.kernel_ir import ROW, STEP, Buffer, Lane, Let, Load, Space, Stage, Store
 from jstitch.codegen.vocabulary import cycles
 from jstitch.ir.index import Index, Var
 
@@ -30,31 +33,36 @@ LARGE = 1 << 20  # bytes; larger tensors do not stay in an L2 cache
 SHORT, LONG = 1 << 9, 1 << 14  # bytes of a step's rows
 PAUSE = 8.0  # cycles per element of the later stages, for each of the first
 STREAMED_PAUSE = 0.5  # the same, where results are streamed row by row
+HEAVY = 12.0  # cycles per element of a first stage that leaves memory time for the lines of results
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Lines [first, last) of the next step's rows of a buffer, which have nbytes bytes."""
+    """Lines [first, last) of a buffer's rows, of nbytes bytes, that the step `ahead` of this one uses."""
 
     buffer: Buffer
     nbytes: int
     first: int
     last: int
+    ahead: int
 
 
-def prefetches(lane: Lane) -> list[list[Ask]]:
-    """What to ask for before each stage of a step."""
+def prefetches(lane: Lane, in_place: Collection[Buffer]) -> list[list[Ask]]:
+    """What to ask for before each stage of a step; in_place: results that are arguments too."""
     stages = [s for s in lane.stages if not s.once]
     out: list[list[Ask]] = [[] for _ in stages]
     if lane.flat or lane.rows == lane.step or not stages:
         return out
     first, *later = map(_cycles, stages)
+    if first >= HEAVY:
+        written = _written(lane, stages, in_place)
+        out[0] += [Ask(b, nbytes, 0, nbytes // LINE, 0) for b, nbytes in written.items()]
     if not sum(later) >= _least_pause(lane) * first:
         return out
     for b, nbytes in _streams(lane).items():
         lines = nbytes // LINE
         for n, found in enumerate(out):
-            found.append(Ask(b, nbytes, lines * n // len(out), lines * (n + 1) // len(out)))
+            found.append(Ask(b, nbytes, lines * n // len(out), lines * (n + 1) // len(out), 1))
     return out
 
 
@@ -78,11 +86,29 @@ def _cycles(stage: Stage) -> float:
 
 def _streams(lane: Lane) -> dict[Buffer, int]:
     """Arguments read row by row, with the bytes of a step's rows."""
+    read = (i for stage in lane.stages for i in _touches(stage) if isinstance(i, Load))
+    return _row_bytes(lane, (i for i in read if i.buffer.space is Space.ARG))
+
+
+def _written(lane: Lane, stages: Sequence[Stage], in_place: Collection[Buffer]) -> dict[Buffer, int]:
+    """Results that only stages after the first write, row by row and not past the caches; bytes as above."""
+    early = {i.buffer for i in _touches(stages[0])}
+    later = [i for stage in stages[1:] for i in _touches(stage) if isinstance(i, Store)]
+    skipped = {i.buffer for i in later if isinstance(i, Streamed)} | early | set(in_place)
+    return _row_bytes(lane, (i for i in later if i.buffer.space is Space.RESULT and i.buffer not in skipped))
+
+
+def _touches(stage: Stage) -> Iterator[Load | Store]:
+    for nest in stage.nests:
+        yield from (i for i in (*nest.body, *nest.after) if isinstance(i, Load | Store))
+
+
+def _row_bytes(lane: Lane, touched: Iterable[Load | Store]) -> dict[Buffer, int]:
+    """Bytes of a step's rows, neither short nor long ones, of large buffers that are touched row by row."""
     offsets: dict[Buffer, list[Index]] = {}
-    for nest in (nest for stage in lane.stages for nest in stage.nests):
-        for i in (*nest.body, *nest.after):
-            if isinstance(i, Load) and i.buffer.space is Space.ARG and i.buffer.type.nbytes > LARGE:
-                offsets.setdefault(i.buffer, []).append(i.offset)
+    for i in touched:
+        if i.buffer.type.nbytes > LARGE:
+            offsets.setdefault(i.buffer, []).append(i.offset)
     found = {b: b.type.nbytes // lane.rows * lane.step for b in offsets if b.type.size % lane.rows == 0}
     return {
         b: nbytes

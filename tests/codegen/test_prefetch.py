@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +52,26 @@ def test_the_next_row_is_asked_for_once_line_by_line() -> None:
 @pytest.mark.parametrize("shape", [(128, 768), (65536, 16), (64, 50000)], ids=["cached", "short", "long"])
 def test_rows_that_need_no_prefetch_have_none(shape: tuple[int, int]) -> None:
     assert "prefetch" not in emit(kernel_of(softmax, *shape)).source.text
+
+
+def gelu_residual_norm(x: Array, residual: Array) -> Array:
+    y = jax.nn.gelu(x) + residual
+    return y - y.mean(-1, keepdims=True)
+
+
+def test_results_are_asked_for_before_a_heavy_first_stage() -> None:
+    x = jax.ShapeDtypeStruct((1024, 768), jnp.float32)
+    text = emit(kernel_from(gelu_residual_norm, x, x)).source.text
+    (asked,) = re.finditer(r"for k in range\(0, 48\):\n +prefetch\((b\d), r \* 3072 \+ k \* 64\)", text)
+    assert asked.end() < text.index("tanh(", text.index("def phase0"))
+    assert f"store_f32({asked[1]}, r * 768" in text
+    assert text.count("prefetch(") == 1
+
+
+def test_results_in_the_place_of_an_argument_are_not_asked_for() -> None:
+    x = jax.ShapeDtypeStruct((1024, 768), jnp.float32)
+    kernel = kernel_from(gelu_residual_norm, x, x)
+    assert "prefetch" not in emit(replace(kernel, aliases={0: 0})).source.text
 
 
 def test_short_pauses_need_none() -> None:

@@ -19,7 +19,7 @@ from benchmarks.workload import Problem
 
 Step = Callable[[], Any]
 SHORTEST_SAMPLE = 100e-6
-FEWEST_SAMPLES = 5
+FEWEST_SAMPLES = 15  # the median of 5 of one program was 3% off
 MOST_SAMPLES = 2000
 ALONE_ROUNDS = 3
 
@@ -76,7 +76,7 @@ def interleaved(first: Step, second: Step, seconds: float) -> tuple[Timing, Timi
     calls = max(calls_per_sample(first), calls_per_sample(second))
     pairs: list[tuple[float, float]] = []
     end = time.perf_counter() + seconds
-    while not _enough(len(pairs), end):
+    while not _enough(len(pairs), FEWEST_SAMPLES, end):
         if len(pairs) % 2:
             late, early = _settled_sample(second, calls), _settled_sample(first, calls)
             pairs.append((early, late))
@@ -103,10 +103,10 @@ def _run_alone(step: Step, seconds: float) -> list[float]:
     end = time.perf_counter() + seconds
     calls = calls_per_sample(step)
     samples: list[float] = []
-    while not _enough(len(samples), end):
+    while not _enough(len(samples), FEWEST_SAMPLES // ALONE_ROUNDS, end):
         samples.append(sample(step, calls))
     return samples
 
 
-def _enough(taken: int, end: float) -> bool:
-    return taken >= MOST_SAMPLES or (taken >= FEWEST_SAMPLES and time.perf_counter() >= end)
+def _enough(taken: int, fewest: int, end: float) -> bool:
+    return taken >= MOST_SAMPLES or (taken >= fewest and time.perf_counter() >= end)

@@ -85,6 +85,8 @@ def test_timing_statistics() -> None:
     assert calls.count("a") == calls.count("b")
     turns = ["".join(run) for _, run in groupby(calls)]
     assert min(map(len, turns)) > 1, "a sample follows a call of its own side"
+    out_of_time = *timing.interleaved(list, list, 0.0), *timing.alone([list], 0.0)
+    assert [t.samples for t in out_of_time] == [timing.FEWEST_SAMPLES] * 3
 
 
 def test_jobs_select_and_merge() -> None:

@@ -15,7 +15,8 @@ from jstitch.codegen.memory_map import arena_map, memory_fields
 from jstitch.runtime.cpu_handler import TARGET
 
 MANY_RESULTS = 32
-LARGE_RESULTS = 32 << 20
+LARGE_RESULTS = 8 << 20
+HEAP = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,15 @@ class CpuBackend:
 
 
 def _is_beside(kernel: Kernel) -> bool:
-    """Whether JAX wraps many results while the call runs, and they are not so large that another thread's
-    memory for them, which malloc does not keep, costs more than that."""
+    """Whether another thread than the caller's had better run it.
+
+    JAX wraps many results meanwhile. Large ones glibc finds in the same place again where nothing else takes
+    memory; in the caller's heap small blocks in between send them to fresh pages on every other call (16 MB:
+    a millisecond). What does not fit in a thread's heap is never kept there.
+    """
     nbytes = sum(b.type.nbytes for b in kernel.results)
-    return len(kernel.results) >= MANY_RESULTS and nbytes <= LARGE_RESULTS
+    fresh = sum(b.type.nbytes for n, b in enumerate(kernel.results) if n not in kernel.aliases)
+    return nbytes <= HEAP and (len(kernel.results) >= MANY_RESULTS or fresh >= LARGE_RESULTS)
 
 
 def _describe(emitted: Emitted) -> dict[str, Any]:

@@ -67,19 +67,21 @@ def _guarded(measure: Callable[[], Row]) -> Row:
 
 def _compare(workload: Workload, size: Size, settings: Settings) -> Row:
     problem = workload.problem(size)
-    reference, subject = jax_jit(problem), subject_jit(problem, settings.side)
-    expected = reference(*problem.fresh_args())
+    plain, stitched = jax_jit(problem), subject_jit(problem, settings.side)
+    expected = plain(*problem.fresh_args())
     since = jstitch.record_count()
-    worst = require_equal(subject(*problem.fresh_args()), expected, problem.tolerance, settings.side.value)
+    worst = require_equal(stitched(*problem.fresh_args()), expected, problem.tolerance, settings.side.value)
     del expected
     row: Row = {"io_bytes": problem.io_bytes, "max_difference": worst, "tuning": _tuning(since)}
-    row |= _kernels(problem, reference, subject)
-    steps = timing.JaxStep(reference, problem), timing.JaxStep(subject, problem)
+    row |= _kernels(problem, plain, stitched)
+    steps = timing.JaxStep(plain, problem), timing.JaxStep(stitched, problem)
     ways = settings.interleaved + settings.alone
     if settings.interleaved:
-        row["interleaved"] = _times(timing.interleaved(*steps, settings.seconds / ways))
+        pairs = timing.interleaved(*steps, settings.seconds / ways)
+        row["interleaved"] = _times(pairs.first, pairs.second, pairs.ratio)
     if settings.alone:
-        row["alone"] = _times(timing.alone(steps, settings.seconds / ways / 2))
+        reference, subject = timing.alone(steps, settings.seconds / ways / 2)
+        row["alone"] = _times(reference, subject, reference.median / subject.median)
     return row
 
 
@@ -89,9 +91,8 @@ def _tuning(since: int) -> list[str]:
     return [str(decision) for record in records for decision in record.details.get("tuning", ())]
 
 
-def _times(pair: tuple[timing.Timing, ...]) -> Row:
-    reference, subject = pair
-    return {"jax": asdict(reference), "jstitch": asdict(subject), "ratio": reference.median / subject.median}
+def _times(reference: timing.Timing, subject: timing.Timing, ratio: float) -> Row:
+    return {"jax": asdict(reference), "jstitch": asdict(subject), "ratio": ratio}
 
 
 def _kernels(problem: Problem, reference: Callable[..., Any], subject: Callable[..., Any]) -> Row:

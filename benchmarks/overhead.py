@@ -40,8 +40,9 @@ def overhead_command(seconds: float, side: str, json_path: Path | None) -> None:
     expected = reference(*problem.args)
     require_equal(subject(*problem.args), expected, problem.tolerance, side)
     steps = timing.JaxStep(reference, problem), timing.JaxStep(subject, problem)
+    interleaved = timing.interleaved(*steps, seconds / 2)
     pairs = {
-        "interleaved": timing.interleaved(*steps, seconds / 2),
+        "interleaved": (interleaved.first, interleaved.second),
         "alone": timing.alone(steps, seconds / 4),
     }
     stitched = len(program_cost(subject.lower(*problem.args).compile().as_text()).stitched)

@@ -18,7 +18,7 @@ Step = Callable[[], object]
 
 BLOCK_SECONDS = 1e-3  # a block is at least so long, and at least BLOCK_CALLS calls
 BLOCK_CALLS = 2
-FEWEST_ROUNDS = 5
+FEWEST_ROUNDS = 9  # the spread of five says little where times have two modes (fresh pages, or none)
 MOST_ROUNDS = 41
 CLEAR = 3.0  # standard errors between two sides that are told apart
 SAME = 0.01  # ratios that near to 1 are a tie

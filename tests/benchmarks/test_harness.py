@@ -81,12 +81,15 @@ def test_timing_statistics() -> None:
         sum(range(20_000))
 
     pair = timing.interleaved(lambda: count("a"), lambda: count("b"), 0.05)
-    assert all(t.samples >= timing.FEWEST_SAMPLES and 0 < t.smallest <= t.median for t in pair)
+    sides = pair.first, pair.second
+    assert all(t.samples >= timing.FEWEST_SAMPLES and 0 < t.smallest <= t.median for t in sides)
     assert calls.count("a") == calls.count("b")
     turns = ["".join(run) for _, run in groupby(calls)]
     assert min(map(len, turns)) > 1, "a sample follows a call of its own side"
-    out_of_time = *timing.interleaved(list, list, 0.0), *timing.alone([list], 0.0)
-    assert [t.samples for t in out_of_time] == [timing.FEWEST_SAMPLES] * 3
+    out_of_time = timing.interleaved(list, list, 0.0).first, *timing.alone([list], 0.0)
+    assert [t.samples for t in out_of_time] == [timing.FEWEST_SAMPLES] * 2
+    drifting = [(1.0, 1.0), (1.0, 1.0), (1.5, 3.0), (9.0, 9.0), (9.0, 9.0)]
+    assert timing.Interleaved.of(drifting).ratio == 1.0
 
 
 def test_jobs_select_and_merge() -> None:

@@ -15,8 +15,9 @@ from jstitch.codegen.memory_map import arena_map, memory_fields
 from jstitch.runtime.cpu_handler import TARGET
 
 MANY_RESULTS = 32
+QUICK = 1 << 20  # bytes of results that are written in no more time than wrapping many takes
 LARGE_RESULTS = 8 << 20
-HEAP = 32 << 20
+HEAP = 32 << 20  # bytes that a thread's own heap can hold
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,14 @@ class CpuBackend:
 def _is_beside(kernel: Kernel) -> bool:
     """Whether another thread than the caller's had better run it.
 
-    JAX wraps many results meanwhile. Large ones glibc finds in the same place again where nothing else takes
-    memory; in the caller's heap small blocks in between send them to fresh pages on every other call (16 MB:
-    a millisecond). What does not fit in a thread's heap is never kept there.
+    JAX wraps many results meanwhile, as long as the kernel does not need that core, too. Large new ones glibc
+    finds in the same place again where nothing else takes memory; in the caller's heap small blocks in between
+    send them to fresh pages on every other call (16 MB: a millisecond).
     """
     nbytes = sum(b.type.nbytes for b in kernel.results)
     fresh = sum(b.type.nbytes for n, b in enumerate(kernel.results) if n not in kernel.aliases)
-    return nbytes <= HEAP and (len(kernel.results) >= MANY_RESULTS or fresh >= LARGE_RESULTS)
+    many = len(kernel.results) >= MANY_RESULTS
+    return (many and nbytes <= QUICK) or (fresh >= LARGE_RESULTS and nbytes <= HEAP)
 
 
 def _describe(emitted: Emitted) -> dict[str, Any]:

@@ -7,11 +7,11 @@
         ...                                             # exponential, reduce add
                                                         for k in range(21, 42): prefetch(b0, ...)
 
-A lane that reads its rows in a light first stage, and then computes on what is in cache, shows the
-processor's own prefetcher bursts with long pauses, and it falls behind. The requests are spread over the
-stages. Where the pauses are short the requests would cost more than they bring, except for single rows whose
-results are streamed, which leaves memory time for them. Tensors that fit an L2 cache, and rows too short or
-so long that they would push out the current one, get none. A request past the end of a tensor is harmless.
+A lane that reads its rows in its first stage, and then computes on what is in cache, shows the processor's
+own prefetcher bursts with pauses, and it falls behind. The requests are spread over the stages. Where a step
+has several rows, which keep memory busy for longer, the requests cost more than they bring unless the pauses
+are long. Tensors that fit an L2 cache, and rows too short or so long that they would push out the current one,
+get none. A request past the end of a tensor is harmless.
 
 A store to a line that is not in a cache waits for it. Where the first stage computes much, the lines that
 later stages write are asked for before it.
@@ -19,7 +19,6 @@ later stages write are asked for before it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -31,8 +30,7 @@ from jstitch.ir.index import Index, Var
 LINE = 64  # bytes
 LARGE = 1 << 20  # bytes; larger tensors do not stay in an L2 cache
 SHORT, LONG = 1 << 9, 1 << 14  # bytes of a step's rows
-PAUSE = 8.0  # cycles per element of the later stages, for each of the first
-STREAMED_PAUSE = 0.5  # the same, where results are streamed row by row
+PAUSE = 8.0  # cycles per element of the later stages, for each of the first, in steps of several rows
 HEAVY = 12.0  # cycles per element of a first stage that leaves memory time for the lines of results
 
 
@@ -57,7 +55,7 @@ def prefetches(lane: Lane, in_place: Collection[Buffer]) -> list[list[Ask]]:
     if first >= HEAVY:
         written = _written(lane, stages, in_place)
         out[0] += [Ask(b, nbytes, 0, nbytes // LINE, 0) for b, nbytes in written.items()]
-    if not sum(later) >= _least_pause(lane) * first:
+    if not _has_pauses(lane, first, later):
         return out
     for b, nbytes in _streams(lane).items():
         lines = nbytes // LINE
@@ -66,12 +64,13 @@ def prefetches(lane: Lane, in_place: Collection[Buffer]) -> list[list[Ask]]:
     return out
 
 
-def _least_pause(lane: Lane) -> float:
-    """Where results are streamed, several rows at a time keep memory busy, and single ones leave it idle."""
+def _has_pauses(lane: Lane, first: float, later: Sequence[float]) -> bool:
+    """Whether memory rests between the first stages of two steps: of single rows always, of several seldom."""
+    if lane.step == 1:
+        return bool(later)
     nests = (nest for stage in lane.stages for nest in stage.nests)
-    if not any(isinstance(i, Streamed) for nest in nests for i in nest.body):
-        return PAUSE
-    return STREAMED_PAUSE if lane.step == 1 else math.inf
+    streamed = any(isinstance(i, Streamed) for nest in nests for i in nest.body)
+    return not streamed and sum(later) >= PAUSE * first
 
 
 def _cycles(stage: Stage) -> float:

@@ -21,6 +21,7 @@ def decay(tensors: list[Any]) -> list[Any]:
     ("count", "size", "beside"),
     [
         *[(40, 100, True), (31, 100, False), (40, 1 << 18, False), (32, 1, True), (1, 1 << 12, False)],
+        *[(32, 1 << 13, True), (33, 1 << 13, False)],
         *[
             (1, 1 << 21, True),
             (1, 1 << 20, False),

@@ -6,7 +6,6 @@ chain(n, k)   k additions, one after the other
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ from jstitch.runtime.process_block import set_num_threads
 
 FEW = 2
 ROUNDS = 5
-MOST_TURNS = 20_000
+MOST_TURNS = 1 << 20
 
 Step = Callable[..., Any]
 
@@ -82,17 +81,23 @@ def seconds_per_call(call: KernelCall, budget: float) -> float:
 
 
 def seconds_per_turn(step: Step, operands: list[Any], budget: float) -> float:
-    """The median of (time of many turns - time of few) / difference: no dispatch, no new memory."""
+    """The least time of many turns less that of few, per turn: no dispatch, no new memory, no other's work.
+
+    Neither is ever half of so long a run; where a busy machine makes them so, that half is what counts.
+    """
 
     def taken(turns: int) -> float:
         start = time.perf_counter()
         jax.block_until_ready(step(turns, *operands))  # type: ignore[no-untyped-call]
         return time.perf_counter() - start
 
-    taken(FEW)
-    fast = min(taken(FEW) for _ in range(3)) / FEW
-    more = max(4, min(MOST_TURNS, int(budget / ROUNDS / max(fast, 1e-7))))
-    return max(1e-9, statistics.median((taken(FEW + more) - taken(FEW)) / more for _ in range(ROUNDS)))
+    def least(turns: int) -> float:
+        return min(taken(turns) for _ in range(ROUNDS))
+
+    few, turns = least(FEW), 2 * FEW
+    while (many := least(turns)) < budget / ROUNDS / 2 and turns < MOST_TURNS:
+        turns *= 2
+    return max((many - few) / (turns - FEW), many / turns / 2)
 
 
 @contextmanager

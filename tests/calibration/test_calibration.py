@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from jstitch.__main__ import main
-from jstitch.calibration import measure, store
+from jstitch.calibration import measure, store, streams
 from jstitch.errors import JstitchWarning
 from jstitch.frontend.target import cpu_profile
 from jstitch.options import CompileOptions
@@ -84,6 +86,30 @@ def test_measuring_is_quick_and_plausible() -> None:
     assert all(1e7 < speed < 1e14 for _, speed in (*found.bandwidths.points, *found.lone_bandwidths.points))
     assert found.near_bytes >= 1 << 15
     assert found.vector_bytes in (16, 32, 64)
+
+
+@pytest.mark.parametrize(
+    ("disturbed", "least", "most"),
+    [
+        (lambda turns, run: run % 3 == 0, 3e-6, 3e-6),
+        (lambda turns, run: turns == streams.FEW, 1.5e-6, 3e-6),
+    ],
+    ids=["every third run", "all short runs"],
+)
+def test_other_work_on_the_machine_leaves_a_plausible_time(
+    monkeypatch: pytest.MonkeyPatch, disturbed: Callable[[int, int], bool], least: float, most: float
+) -> None:
+    """A step of 3 us per turn, 50 us for its dispatch, and 20 ms when other work has the processor."""
+    now, run = 0.0, 0
+
+    def step(turns: int) -> list[object]:
+        nonlocal now, run
+        run += 1
+        now += 50e-6 + turns * 3e-6 + 20e-3 * disturbed(turns, run)
+        return []
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    assert least * 0.999 <= streams.seconds_per_turn(step, [], 0.02) <= most * 1.001
 
 
 def test_the_command_shows_and_clears(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

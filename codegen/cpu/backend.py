@@ -43,8 +43,8 @@ def _is_beside(kernel: Kernel) -> bool:
     """Whether another thread than the caller's had better run it.
 
     JAX wraps many results meanwhile, as long as the kernel does not need that core, too. Large new ones glibc
-    finds in the same place again where nothing else takes memory; in the caller's heap small blocks in between
-    send them to fresh pages on every other call (16 MB: a millisecond).
+    finds in the same place again where nothing else takes memory; in the caller's heap small blocks between
+    them send them to fresh pages on every other call (16 MB: a millisecond).
     """
     nbytes = sum(b.type.nbytes for b in kernel.results)
     fresh = sum(b.type.nbytes for n, b in enumerate(kernel.results) if n not in kernel.aliases)

@@ -10,8 +10,8 @@
 A lane that reads its rows in its first stage, and then computes on what is in cache, shows the processor's
 own prefetcher bursts with pauses, and it falls behind. The requests are spread over the stages. Where a step
 has several rows, which keep memory busy for longer, the requests cost more than they bring unless the pauses
-are long. Tensors that fit an L2 cache get none, nor do rows too short, or so long that they would push out the
-current one. A request past the end of a tensor is harmless.
+are long. Tensors that fit an L2 cache, and rows too short or so long that they would push out the current
+one, get none. A request past the end of a tensor is harmless.
 
 A store to a line that is not in a cache waits for it. Where the first stage computes much, the lines that
 later stages write are asked for before it.

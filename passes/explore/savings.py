@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from jstitch.ir.graph import Graph, Op
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free, make_pattern
 from jstitch.passes.cost.cost_model import kernel_cost, xla_kernels, xla_makes
+from jstitch.passes.fuse.absorb_updates import absorb_updates
+from jstitch.passes.fuse.gate import judge, saved_copies
 from jstitch.passes.fuse.pack_patterns import SMALL
 from jstitch.passes.fuse.plan_layers import partition_reason
 
@@ -64,8 +66,12 @@ def _is_fusible(op: Op) -> bool:
 
 
 def modelled_seconds(plan: FusionPlan) -> float:
-    """Of the plan's kernels, and of XLA's for all other ops that a kernel could hold."""
+    """Of the plan's kernels, and of XLA's for all other ops that a kernel could hold.
+
+    Updates that no kernel takes over are not counted; those that one does are, as saved.
+    """
     owned = {op for p in plan.patterns for op in p.ops if not is_free(op)}
     rest = [op for op in plan.frame.ops if op not in owned and _is_fusible(op)]
     xla = xla_kernels(make_pattern(plan.frame, rest, "xla"), CONE)
-    return sum(kernel_cost(p).seconds for p in plan.patterns) + sum(cost.seconds for cost in xla.values())
+    ours = (judge(p).ours.seconds - saved_copies(p).seconds for p in absorb_updates(plan).patterns)
+    return sum(ours) + sum(cost.seconds for cost in xla.values())

@@ -52,10 +52,16 @@ class Verdict:
 
 
 def judge(pattern: FusionPattern) -> Verdict:
-    """With the updates that the kernel takes over: XLA copies a value that others read too into its place."""
+    """With the updates that the kernel takes over."""
+    copies = saved_copies(pattern)
+    ours = kernel_cost(pattern) + CostEstimate(nbytes=copies.nbytes / 2)
+    return Verdict(ours, xla_cost(pattern) + copies)
+
+
+def saved_copies(pattern: FusionPattern) -> CostEstimate:
+    """XLA's, of values that others read too, into the place of an update that the kernel takes over."""
     copied = [u.value.tensor.nbytes for u in pattern.updates if not u.alone]
-    ours = kernel_cost(pattern) + CostEstimate(nbytes=sum(copied))
-    return Verdict(ours, xla_cost(pattern) + CostEstimate(len(copied), 2 * sum(copied)))
+    return CostEstimate(len(copied), 2 * sum(copied))
 
 
 def gate(plan: FusionPlan, margin: float = MARGIN, packed: bool = False) -> FusionPlan:

@@ -1,4 +1,4 @@
-"""Leave to XLA the sum of a matrix product and a tensor that XLA's library can overwrite while it multiplies.
+"""Leave to XLA the sums that its library makes while it multiplies matrices.
 
     %q = dot_general %x, %w                            %q = dot_general %x, %w
     %p = dot_general (f %q), %v                 ->     %p = dot_general (f %q), %v
@@ -7,6 +7,10 @@
 The sum around a residual block. %x is in memory, because a product reads it, and dead afterwards: the library
 adds the second product to it in place. So it is with a product that nothing but the sum reads. A kernel that
 takes the sum reads both, and saves nothing.
+
+    %s = add (dot_general %x, %w), (broadcast %bias)   ->     %s = add {left} ...
+
+A bias. A kernel that takes the sum reads as much as one that finds it made.
 """
 
 from __future__ import annotations
@@ -58,25 +62,26 @@ class _Frame:
         """The ops that XLA makes one with a product, if the op is such a sum. left: those found before."""
         if op.name != SUM:
             return
+        if (biased := self._biased(op)) is not None:
+            yield from biased[0]
+            return
         for added, kept in (op.operands, op.operands[::-1]):
-            with_bias = self._with_bias(added)
-            product = self._alone(with_bias[1] if with_bias else added)
+            maker = self._alone(added)
+            biased = self._biased(maker) if maker else None
+            product = biased[1] if biased else maker
             if product is not None and product.name == PRODUCT and self._is_dead(kept, op, product, left):
                 yield op
-                yield from with_bias[0] if with_bias else ()
                 return
 
-    def _with_bias(self, value: Value) -> tuple[tuple[Op, ...], Value] | None:
-        """A value as the sum of another and a row that is repeated: the ops, and the other."""
-        op = self._alone(value)
-        if op is None or op.name != SUM:
+    def _biased(self, op: Op) -> tuple[tuple[Op, ...], Op] | None:
+        """An op as the sum of a product that nobody else reads and a repeated row: its ops, the product."""
+        if op.name != SUM:
             return None
         for row, other in (op.operands, op.operands[::-1]):
-            repeated = self.producers.get(row)
-            if repeated is not None and repeated.name == BROADCAST:
-                if tuple(repeated.attrs["broadcast_dimensions"]) == (row.tensor.rank - 1,):
-                    alone = self._alone(row)
-                    return ((op,) if alone is None else (op, alone)), other
+            repeated, product = self.producers.get(row), self._alone(other)
+            if _is_row(repeated) and product is not None and _takes_bias(product):
+                alone = self._alone(row)
+                return ((op,) if alone is None else (op, alone)), product
         return None
 
     def _alone(self, value: Value) -> Op | None:
@@ -104,3 +109,15 @@ class _Frame:
             seen |= new
             todo += new
         return wanted <= seen
+
+
+def _is_row(op: Op | None) -> bool:
+    """Whether the op repeats a vector along all dimensions but the last."""
+    if op is None or op.name != BROADCAST:
+        return False
+    return tuple(op.attrs["broadcast_dimensions"]) == (op.result.tensor.rank - 1,)
+
+
+def _takes_bias(op: Op) -> bool:
+    """Whether the op is a product to which the library adds a row meanwhile; to batches it does not."""
+    return op.name == PRODUCT and not op.attrs["lhs_batching_dimensions"]

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,9 +23,7 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.frontend.probe import Step, make_program, program_text
 from jstitch.frontend.probe_inputs import COUNT, describe_arguments, make_arguments
 from jstitch.ir.graph import Graph
-from jstitch.runtime.race import FEWEST_ROUNDS, Race, race
-
-HERE = Path(__file__).parent
+from jstitch.runtime.race import Race
 
 
 def measure(folder: Path, **options: Any) -> jstitch.CompileOptions:
@@ -362,99 +354,6 @@ def test_a_program_run_in_turns_gives_what_one_run_gives() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
-def test_a_race_ends_when_the_order_is_clear_and_keeps_its_time() -> None:
-    quick = lambda: time.sleep(1e-4)  # noqa: E731
-    slow = lambda: time.sleep(5e-4)  # noqa: E731
-    found = race([quick, slow], seconds=20.0)
-    assert FEWEST_ROUNDS <= len(found.rounds) <= FEWEST_ROUNDS + 3
-    assert found.ratio(1, 0).is_more
-    assert found.ratio(0, 1).is_less
-    start = time.monotonic()
-    assert len(race([lambda: time.sleep(0.05)] * 2, seconds=0.0).rounds) == 1
-    assert time.monotonic() - start < 3
-
-
-def test_a_race_outlasts_a_few_slow_rounds() -> None:
-    """A heap that happens to be trimmed after each of the first calls."""
-    calls = 0
-
-    def settles() -> None:
-        nonlocal calls
-        calls += 1
-        time.sleep(5e-3 if calls < 12 else 1e-4)
-
-    assert race([lambda: time.sleep(2e-3), settles], seconds=20.0).ratio(1, 0).is_less
-
-
-def test_a_tie_is_neither_less_nor_more() -> None:
-    noisy = Race(((1.0, 1.2), (1.0, 0.8), (1.0, 1.1), (1.0, 0.9), (1.0, 1.01)))
-    assert not noisy.ratio(1, 0).is_less
-    assert not noisy.ratio(1, 0).is_more
-    near = Race(((1.0, 1.005),) * 9)
-    assert near.is_settled
-    assert not near.ratio(1, 0).is_more
-
-
 def test_errors_of_the_measuring_thread_reach_the_caller() -> None:
     with pytest.raises(ZeroDivisionError):
         apart(lambda stop: 1 // 0)
-
-
-# -- many processes --------------------------------------------------------------------------------------
-
-
-def start(folder: Path, *args: str) -> subprocess.Popen[str]:
-    paths = [str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
-    variables = {
-        "JSTITCH_CACHE_DIR": str(folder),
-        "PYTHONPATH": os.pathsep.join(paths),
-        "JSTITCH_STRICT": "1",
-    }
-    command = [sys.executable, str(HERE / "tuned.py"), *args]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | variables)
-
-
-def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0
-    found: dict[str, Any] = json.loads(output.splitlines()[-1])
-    return found
-
-
-def test_a_bad_kernel_is_rejected_and_stays_rejected_in_the_next_process(tmp_path: Path) -> None:
-    first = finish(start(tmp_path, "bad", "256"))
-    assert first["races"] == 2  # the pattern; then the model's plan, which has the same kernel
-    assert first["decisions"] == [["soft_row_0", "xla", "measured"], ["function", "xla", "measured"]]
-    second = finish(start(tmp_path, "bad", "256"))
-    assert second["races"] == 0
-    assert second["decisions"] == [["soft_row_0", "xla", "stored"], ["function", "xla", "stored"]]
-    good = finish(start(tmp_path, "good", "256"))  # another kernel: what is known of the bad one is not used
-    assert good["races"] == 2
-
-
-def tune_at_once(folder: Path, processes: int, kill: int, shapes: list[str]) -> None:
-    """Kill some of the processes at some moment; the others finish, and the next one measures nothing."""
-    running = [start(folder, "good", *shapes) for _ in range(processes)]
-    library = folder / "performance.db"
-    end = time.monotonic() + 200
-    while not library.exists() and time.monotonic() < end:
-        time.sleep(0.02)
-    for n, process in enumerate(running[:kill]):
-        time.sleep(0.1 + 0.2 * n)
-        process.send_signal(signal.SIGKILL)
-        process.wait(timeout=60)
-    for process in running[kill:]:
-        found = finish(process)
-        assert {how for *_, how in found["decisions"]} <= {"measured", "stored"}
-    last = finish(start(folder, "good", *shapes))
-    assert last["races"] == 0
-    assert {how for *_, how in last["decisions"]} == {"stored"}
-
-
-def test_processes_that_tune_at_once_and_are_killed(tmp_path: Path) -> None:
-    tune_at_once(tmp_path, processes=3, kill=1, shapes=["48", "80"])
-
-
-@pytest.mark.slow
-def test_eight_processes_that_tune_at_once_and_are_killed(tmp_path: Path) -> None:
-    tune_at_once(tmp_path, processes=8, kill=4, shapes=["32", "64", "96", "128", "160"])

@@ -1,4 +1,4 @@
-"""Run in a process of its own by test_measured_gate.py: `python tuned.py <what> [<shapes>]`, measuring.
+"""Run in a process by test_measured_gate_processes.py: `python tuned.py <what> [<shapes>]`, measuring.
 
 Prints one JSON object: how many races there were, and what was decided about each pattern and function.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,14 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jstitch.device_spec import find_spec
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
-from jstitch.frontend.target import cuda_profile
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
-from jstitch.passes.base import profile
 from jstitch.passes.graph.canonicalize import canonicalize
 from jstitch.passes.graph.chain_scatters import SCATTER, TERMS, chain_scatters
 from jstitch.passes.graph.dce import dce
@@ -27,10 +24,7 @@ TABLE = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
 ROWS, PAIRS = np.array([3, 0, 3, 8], np.int32), np.array([[3, 1], [3, 2]], np.int32)
 
 
-@pytest.fixture(autouse=True)
-def cuda() -> Iterator[None]:
-    with profile.using(cuda_profile(find_spec("h200"))):
-        yield
+pytestmark = pytest.mark.usefixtures("h200")
 
 
 def names(f: Callable[..., Any], *args: Any) -> tuple[Graph, list[str], list[str]]:

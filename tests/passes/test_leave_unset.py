@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,12 +13,10 @@ from hypothesis import given, settings
 from hypothesis.strategies import DataObject, data, integers, lists, sampled_from, tuples
 from jax import lax
 
-from jstitch.device_spec import find_spec
 from jstitch.frontend.custom_call import UNSET_TARGET
 from jstitch.frontend.exporter import export_module
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
-from jstitch.frontend.target import cuda_profile
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import UNSET
@@ -32,10 +30,7 @@ X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(8, 3)
 Program = Callable[[Any], Any]
 
 
-@pytest.fixture(autouse=True)
-def cuda() -> Iterator[None]:
-    with profile.using(cuda_profile(find_spec("h200"))):
-        yield
+pytestmark = pytest.mark.usefixtures("h200")
 
 
 def graph_of(f: Program, x: Any = X) -> Graph:

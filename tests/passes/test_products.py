@@ -2,60 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 from jax import lax
 
-from jstitch.device_spec import find_spec
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
-from jstitch.frontend.target import cuda_profile
-from jstitch.ir.graph import Graph, Op
-from jstitch.ir.interpret import interpret
-from jstitch.ir.verify import check
 from jstitch.passes.base import profile
 from jstitch.passes.graph.join_sums import join_sums
-from jstitch.passes.graph.keep_counters import LEFT
 from jstitch.passes.graph.lead_products import lead_products
 from jstitch.passes.graph.leave_sums import leave_sums
 from jstitch.passes.graph.merge_products import PRODUCT, THRESHOLD, merge_products
 from jstitch.passes.graph.reduce_products import SMALL, reduce_products
 from jstitch.passes.graph.turn_products import turn_products
+from tests.passes.product_graphs import arrays, changed, graph_of, products
 
-Args = tuple[Any, ...]
-
-
-@pytest.fixture(autouse=True)
-def cuda() -> Iterator[None]:
-    with profile.using(cuda_profile(find_spec("h200"))):
-        yield
-
-
-def arrays(*shapes: tuple[int, ...]) -> Args:
-    rng = np.random.default_rng(0)
-    return tuple(rng.standard_normal(shape).astype(np.float32) for shape in shapes)
-
-
-def graph_of(f: Callable[..., Any], args: Args) -> Graph:
-    return import_module(parse_module(jax.jit(f).lower(*args).as_text()))
-
-
-def products(graph: Graph) -> list[Op]:
-    return [op for op in graph.walk() if op.name == PRODUCT]
-
-
-def changed(change: Callable[[Graph], Graph], f: Callable[..., Any], *args: Any) -> Graph:
-    """The graph after the pass, which means the same."""
-    before = graph_of(f, args)
-    after = check(change(before), change.__name__)
-    for a, b in zip(interpret(before, args), interpret(after, args), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
-    return after
+pytestmark = pytest.mark.usefixtures("h200")
 
 
 def test_products_of_one_left_operand_are_merged() -> None:
@@ -298,73 +264,6 @@ def test_products_lead_the_sums_that_they_are_added_to() -> None:
 def test_a_sum_of_two_products_stays() -> None:
     graph = graph_of(lambda a, b: a @ b + b @ a, arrays((4, 4), (4, 4)))
     assert lead_products(graph) is graph
-
-
-def block(x: Any, a: Any, b: Any, bias: Any) -> Any:
-    """A residual block: what comes in is added to the second product, and wanted no more."""
-    y = jnp.tanh(x)
-    return jnp.exp(y + (jnp.sin(y @ a) @ b + lax.broadcast_in_dim(bias, x.shape, (1,))))
-
-
-def left(graph: Graph) -> list[str]:
-    return [op.name.removeprefix("stablehlo.") for op in graph.walk() if LEFT in op.attrs]
-
-
-def test_the_sum_around_a_block_is_left_to_the_library() -> None:
-    shapes = arrays((4, 8), (8, 6), (6, 8), (8,))
-    assert left(changed(leave_sums, block, *shapes)) == ["broadcast_in_dim", "add", "add"]
-
-
-def test_the_sum_around_a_block_without_a_bias_is_left_too() -> None:
-    def f(x: Any, a: Any, b: Any) -> Any:
-        y = jnp.tanh(x)
-        return jnp.exp(jnp.sin(y @ a) @ b + y) * 2
-
-    assert left(changed(leave_sums, f, *arrays((4, 8), (8, 6), (6, 8)))) == ["add"]
-
-
-def test_sums_of_products_are_left_to_the_library() -> None:
-    """The gates of a recurrent cell, and what a tensor that is read three times is told by its gradient."""
-
-    def gates(x: Any, a: Any, b: Any) -> Any:
-        return jnp.tanh(x @ a + jnp.sin(x) @ b)
-
-    def thrice(x: Any, a: Any, b: Any) -> Any:
-        return jnp.tanh(x @ a + x @ b + jnp.sin(x) @ a)
-
-    for f, sums in ((gates, 1), (thrice, 2)):
-        assert left(changed(leave_sums, f, *arrays((4, 8), (8, 6), (8, 6)))) == ["add"] * sums
-
-
-def test_sums_of_what_is_wanted_later_or_not_in_memory_stay() -> None:
-    """The library would have to copy what it adds to, or somebody would have to write it first."""
-
-    def wanted(x: Any, a: Any, b: Any) -> Any:
-        y = jnp.tanh(x)
-        s = y + jnp.sin(y @ a) @ b
-        return jnp.exp(s) * y
-
-    def returned(x: Any, a: Any, b: Any) -> Any:
-        y = jnp.tanh(x)
-        return y, jnp.exp(y + jnp.sin(y @ a) @ b)
-
-    def beside(x: Any, a: Any, b: Any) -> Any:
-        y = jnp.tanh(x)
-        return jnp.exp(y + jnp.sin(x @ a) @ b), y @ a
-
-    def nowhere(x: Any, a: Any, b: Any) -> Any:
-        return jnp.exp(jnp.tanh(x) + jnp.sin(x @ a) @ b)
-
-    def given(x: Any, a: Any, b: Any) -> Any:
-        return jnp.exp(x + jnp.sin(x @ a) @ b)
-
-    def twice(x: Any, a: Any, b: Any) -> Any:
-        y = jnp.tanh(x)
-        p = jnp.sin(y @ a) @ b
-        return jnp.exp(y + p), p
-
-    for f in (wanted, returned, beside, nowhere, given, twice):
-        assert not left(changed(leave_sums, f, *arrays((4, 8), (8, 6), (6, 8)))), f
 
 
 NARROW = {

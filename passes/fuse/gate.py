@@ -2,7 +2,8 @@
 
 x + 1 over 64 MB: 2 launches, 128 MB each way   ->   stays XLA's, "modelled 5.1 ms against XLA's 5.1 ms"
 
-Where patterns are measured afterwards, those that the model is not sure of stay too.
+A kernel whose sums over rows find no room on chip is none that could. Where patterns are measured afterwards,
+those that the model is not sure of stay too.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 
 from jstitch.ir.graph import Op
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
-from jstitch.passes.cost.cost_model import CostEstimate, kernel_cost, xla_cost
+from jstitch.passes.base.profile import current
+from jstitch.passes.cost.cost_model import CostEstimate, kernel_cost, wide_sums, xla_cost
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.keep_patterns import keep_patterns
 
@@ -58,6 +60,12 @@ def judge(pattern: FusionPattern) -> Verdict:
     return Verdict(ours, xla_cost(pattern) + copies)
 
 
+def no_room(nbytes: int) -> Reason:
+    """For a program's sums over rows, of so many bytes."""
+    text = "sums over rows would take {found} bytes of shared memory in one kernel, there are {bound}"
+    return Reason("shared memory", text, nbytes, current().arena_bytes)
+
+
 def saved_copies(pattern: FusionPattern) -> CostEstimate:
     """XLA's, of values that others read too, into the place of an update that the kernel takes over."""
     copied = [u.value.tensor.nbytes for u in pattern.updates if not u.alone]
@@ -75,7 +83,9 @@ def gate(plan: FusionPlan, margin: float = MARGIN, packed: bool = False) -> Fusi
     dropped: dict[Op, Reason] = {}
     for pattern, taking in zip(plan.patterns, absorb_updates(plan).patterns, strict=True):
         verdict = judge(taking)
-        if verdict.is_within(margin, packed):
+        if nbytes := wide_sums(pattern):
+            dropped |= dict.fromkeys(pattern.ops, no_room(nbytes))
+        elif verdict.is_within(margin, packed):
             kept.append(pattern)
         else:
             dropped |= dict.fromkeys(pattern.ops, verdict.reason(margin, packed))

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Op, Value
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, NoFuse, Reason, is_free, make_pattern
-from jstitch.passes.base.profile import current
 from jstitch.passes.cost.cost_model import kernel_cost, wide_sums
 from jstitch.passes.fuse.fuse_subgraph import GAVE_UP, TOO_MANY
+from jstitch.passes.fuse.gate import no_room
 from jstitch.passes.fuse.joined_nodes import JoinedNodes
 from jstitch.passes.fuse.ways_between import waits
 
@@ -26,7 +26,6 @@ FEW_OPS = 64
 SHARED = "the kernels on its sides share {found} bytes, at least {bound} are wanted for so many ops"
 USERS = 64  # of one value: the patterns of the first so many are tried
 MANY_USERS = "a value between both has {found} users, of which the patterns of the first {bound} were tried"
-WIDE = "sums over rows of one kernel for both would take {found} bytes of shared memory, there are {bound}"
 SLOWER = "one kernel for both is modelled to take {found} us, two take {bound} us"
 KEPT = ("schedule", "blocks")
 """Rules of the layers that say why two kernels would be one in phases only; then merging decides."""
@@ -150,7 +149,7 @@ class _Merger:
             self.verdicts[a, b] = Reason("merge", SLOWER, cost * 1e6, apart * 1e6)
             return
         if nbytes := wide_sums(union):
-            self.verdicts[a, b] = Reason("shared memory", WIDE, nbytes, current().arena_bytes)
+            self.verdicts[a, b] = no_room(nbytes)
             return
         self._replace(a, b, union, cost)
 

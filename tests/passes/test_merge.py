@@ -21,6 +21,7 @@ from jstitch.passes.fuse.check_plan import check_plan, waiting_patterns
 from jstitch.passes.fuse.merge_patterns import merge_patterns
 from jstitch.passes.fuse.plan_layers import plan_layers
 from jstitch.passes.plan_frame import plan_frame
+from jstitch.passes.planners import PLANNERS
 
 TILE = TensorType((64, 32), DType.F32)
 
@@ -140,3 +141,16 @@ def test_sums_over_rows_that_find_no_room_on_chip_stay_apart(columns: int) -> No
     else:
         assert len(made.patterns) == 2
         assert refused == ["needs 262,144 bytes of shared memory for a CTA, the target has 232,448"]
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_no_planner_relies_on_sums_that_find_no_room_on_chip(planner: str) -> None:
+    def f(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        y = jnp.exp(x)
+        return y / y.sum(-1, keepdims=True), y.sum(0)
+
+    options = jstitch.CompileOptions(target="h200", planner=planner)
+    made = jstitch.explain(f, options)(jax.ShapeDtypeStruct((32, 128, 512), jnp.float32))
+    (pattern,) = made.patterns
+    assert pattern.refused is None
+    assert "divide" in {op.name.removeprefix("stablehlo.") for op in pattern.ops}

@@ -3,8 +3,8 @@
 a -> b -> c, a -> c     ->     b is between a and c; a and b may become one node
 
 The nodes are kept in a topological order, so that a search for what is between two of them looks at nothing
-outside the places from one to the other; joining two reorders only what a search found there (Pearce and
-Kelly, "A dynamic topological sort algorithm for directed acyclic graphs", 2007).
+outside the places from one to the last that the other waits for; joining two reorders only what a search
+found there (Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic graphs", 2007).
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ class JoinedNodes:
     def between(self, a: int, b: int) -> int | None:
         """A node on a way from one to the other (or where the search was given up), or None."""
         start, end = sorted((a, b), key=self._place.__getitem__)
-        last = self._place[end]
-        todo = [n for n in self._successors[start] if self._place[n] < last]
+        first, past = self._place[start], self._place[end]
+        last = max((p for n in self._predecessors[end] if (p := self._place[n]) < past), default=first)
+        todo = [n for n in self._successors[start] if self._place[n] <= last]
         seen = set(todo)
         while todo:
             node = todo.pop()
             successors = self._successors[node]
             if end in successors or len(seen) > SEARCH:
                 return node
-            new = [n for n in successors if n not in seen and self._place[n] < last]
+            new = [n for n in successors if n not in seen and self._place[n] <= last]
             seen.update(new)
             todo += new
         return None

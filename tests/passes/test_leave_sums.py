@@ -46,7 +46,7 @@ def test_a_bias_is_left_to_the_library() -> None:
     assert left(changed(leave_sums, f, *arrays((4, 8), (8, 6), (6,)))) == ["broadcast_in_dim", "add"]
 
 
-def test_a_bias_that_many_products_share_is_repeated_by_whoever_wants_it() -> None:
+def test_a_row_that_others_read_too_is_not_left_with_its_sum() -> None:
     def f(x: Any, a: Any, bias: Any) -> Any:
         row = lax.broadcast_in_dim(bias, (4, 6), (1,))
         return jnp.tanh(x @ a + row) * row
@@ -54,16 +54,17 @@ def test_a_bias_that_many_products_share_is_repeated_by_whoever_wants_it() -> No
     assert left(changed(leave_sums, f, *arrays((4, 8), (8, 6), (6,)))) == ["add"]
 
 
-def test_a_bias_of_many_products_or_of_columns_or_of_what_is_read_twice_stays() -> None:
+def test_a_bias_of_batches_or_of_columns_or_of_what_is_read_twice_stays() -> None:
     def batch(x: Any, a: Any, bias: Any) -> Any:
-        return jnp.tanh(jnp.stack([x, x]) @ jnp.stack([a, a]) + bias[:6])
+        product = jnp.stack([x, x]) @ jnp.stack([a, a])
+        return jnp.tanh(product + lax.broadcast_in_dim(bias[:6], product.shape, (2,)))
 
     def columns(x: Any, a: Any, bias: Any) -> Any:
         return jnp.tanh(x @ a + lax.broadcast_in_dim(bias, (8, 6), (0,)))
 
     def twice(x: Any, a: Any, bias: Any) -> Any:
         product = x @ a
-        return jnp.tanh(product + bias[:6]) * product
+        return jnp.tanh(product + lax.broadcast_in_dim(bias[:6], product.shape, (1,))) * product
 
     for f in (batch, columns, twice):
         assert not left(changed(leave_sums, f, *arrays((8, 8), (8, 6), (8,)))), f

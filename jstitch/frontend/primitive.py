@@ -62,10 +62,11 @@ def _prune(closed: _jax.ClosedJaxpr) -> _Pruned | None:
 
 
 @_jax.weak_cache(maxsize=2048)
-def _owned(closed: _jax.ClosedJaxpr) -> _jax.ClosedJaxpr:
-    """The same call with a copy of every output that `_prune` would forward."""
+def _owned(closed: _jax.ClosedJaxpr) -> _jax.ClosedJaxpr | None:
+    """The same call with a copy of every output that `_prune` would forward; None when there are none."""
+    # Not `closed` itself: the cache would keep its own weak key alive for ever.
     used, _ = _sources(closed)
-    return closed if all(used) else _jax.copy_outputs(closed, [not own for own in used])
+    return None if all(used) else _jax.copy_outputs(closed, [not own for own in used])
 
 
 def _sources(closed: _jax.ClosedJaxpr) -> tuple[list[bool], list[tuple[str, int]]]:
@@ -100,7 +101,8 @@ def bind(
     closed, consts = _jax.separate_consts(closed)
     args = [*consts, *args]
     if whole:
-        closed = _owned(closed)
+        owned = _owned(closed)
+        closed = closed if owned is None else owned
     pruned = _prune(closed)
     if pruned is None:
         return list(stitched_p.bind(*args, jaxpr=closed, options=options, name=name))

@@ -10,6 +10,7 @@ from robustness_support import run_python
 COMPILE = """
 import ctypes, gc, linecache, resource, sys
 from pathlib import Path
+from jax.extend.core import Jaxpr
 import jstitch
 from jstitch.ir.graph import Graph, Op
 from robustness_support import STRICT, arguments, standardize
@@ -21,16 +22,20 @@ def resident():
     trim(0)
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
+def jaxprs():
+    return sum(isinstance(o, Jaxpr) for o in gc.get_objects())
+
 count, kernels, warm_up = map(int, sys.argv[1:])
 x, w = arguments()
-before = 0
+before = jaxprs_before = 0
 for i in range(count):
     jstitch.jit(standardize(float(i % kernels)), options=STRICT)(x, w).block_until_ready()
     if i == warm_up:
-        before = resident()
+        before, jaxprs_before = resident(), jaxprs()
 after = resident()
 assert jstitch.stitch_count() == count
 assert not [o for o in gc.get_objects() if isinstance(o, Graph | Op)], "graphs of compiled programs are alive"
+assert jaxprs() <= jaxprs_before, "traces of dead functions are alive"
 assert not [name for name in linecache.cache if "jstitch " in name], "kernel texts are alive"
 print((after - before) / (count - warm_up - 1))
 """

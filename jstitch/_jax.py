@@ -44,6 +44,15 @@ def trace_flat(jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     return params.params["jaxpr"], params.out_tree, flat
 
 
+def dispatch_anew(jitted: Any) -> None:
+    """Forget how a `jax.jit` object's calls are dispatched, not what they traced or compiled.
+
+    Why private: after a trace that raised, calls with those arguments go through Python for good; the public
+    `clear_cache` forgets the traces too.
+    """
+    jitted._clear_cache()
+
+
 def separate_consts(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, Sequence[Any]]:
     """Constants become leading inputs. Why private: no public way to edit a jaxpr's binders."""
     return _pe.separate_consts(closed) if closed.consts else (closed, ())

@@ -123,6 +123,7 @@ class SwappingJit:
         try:
             with self._tracing():
                 traced.lower().compile()
+            _jax.dispatch_anew(self.stitched)  # its first call raised
         except Exception as error:
             self._failed = True
             with recording(getattr(self, "__name__", "jit")):

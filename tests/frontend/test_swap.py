@@ -141,6 +141,26 @@ def test_the_swap_compiles_nothing(x: Any, caplog: pytest.LogCaptureFixture) -> 
     assert not caplog.messages
 
 
+def python_files(f: Any, x: Any) -> set[str]:
+    """The files whose Python code runs when f(x) is called."""
+    files = set()
+    sys.setprofile(lambda frame, event, _: files.add(frame.f_code.co_filename) if event == "call" else None)
+    try:
+        f(x)
+    finally:
+        sys.setprofile(None)
+    return files
+
+
+def test_calls_after_the_swap_are_dispatched_without_python() -> None:
+    f = jit(centre)
+    for x in (X, X[:32]):
+        f(x)
+        assert f.wait(60)
+        f(x)  # finds the executable
+        assert not [file for file in python_files(f, x) if "pjit" in file or "pxla" in file]
+
+
 def test_in_transformations_it_is_stitched_at_once() -> None:
     since, f = jstitch.record_count(), jit(centre)
     gradient = jax.jit(jax.grad(lambda x: f(x).sum()))(X)

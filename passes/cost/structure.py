@@ -21,7 +21,7 @@ from jstitch.passes.base.plan import FREE_ELEMENTS, FusionPattern
 from jstitch.passes.base.profile import Profile, current
 
 T = TypeVar("T")
-MOST = 1 << 17  # structures remembered; then all are forgotten
+MOST = 1 << 21  # numbers in remembered structures; then all are forgotten
 
 _numbers = itertools.count()
 _kinds: dict[Hashable, int] = {}
@@ -29,20 +29,28 @@ _kind_of: WeakKeyDictionary[Op, int] = WeakKeyDictionary()
 
 
 def per_structure(f: Callable[[FusionPattern], T]) -> Callable[[FusionPattern], T]:
-    """`f(pattern)` with a memory by structure and profile. The result must not refer to ops or values."""
+    """`f(pattern)` with a memory by structure and profile.
+
+    The result must not be None, nor refer to ops or values.
+    """
     known: dict[tuple[Profile, tuple[int, ...]], T] = {}
+    numbers = 0
 
     @functools.wraps(f)
     def remembered(pattern: FusionPattern) -> T:
-        found = structure(pattern)
-        if found is None:
+        nonlocal numbers
+        like = structure(pattern)
+        if like is None:
             return f(pattern)
-        key = (current(), found)
-        if key not in known:
-            if len(known) >= MOST:
+        found = known.get((current(), like))
+        if found is None:
+            found = f(pattern)
+            if numbers > MOST:
                 known.clear()
-            known[key] = f(pattern)
-        return known[key]
+                numbers = 0
+            known[current(), like] = found
+            numbers += len(like)
+        return found
 
     return remembered
 

@@ -12,6 +12,7 @@ from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, make_pattern
 from jstitch.passes.base.profile import Profile, using
 from jstitch.passes.cost import cost_model
+from jstitch.passes.cost import structure as structures
 from jstitch.passes.cost.structure import per_structure, structure
 from jstitch.passes.fuse.fuse_subgraph import FusionOptions
 from jstitch.passes.fuse.plan_layers import plan_layers
@@ -92,3 +93,19 @@ def test_each_profile_remembers_its_own() -> None:
     with using(Profile(row_step=7)):
         assert count(one) == count(two) == 2
     assert count(two) == 1
+
+
+def test_old_structures_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(structures, "MOST", 3)
+
+    @per_structure
+    def count(pattern: FusionPattern) -> int:
+        seen.append(pattern)
+        return len(seen)
+
+    x = Value(TILE)
+    made = [build.elementwise(f"stablehlo.{name}", x) for name in ("negate", "exponential", "tanh")]
+    patterns = [whole(Graph((x,), (op,), op.results)) for op in made]
+    assert len(structure(patterns[0]) or ()) > 3
+    assert [count(p) for p in (*patterns, patterns[2], patterns[0])] == [1, 2, 3, 3, 4]

@@ -21,6 +21,7 @@ from jstitch.options import CompileOptions
 from jstitch.passes.graph import pipeline
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.planners import AUTO, PLANNERS
+from jstitch.runtime.collector import collector_paused
 
 OPS = (1_000, 10_000, 100_000)
 ROWS, WIDTH = 64, 128
@@ -38,7 +39,8 @@ DOT: dict[str, Any] = {
 
 def plan(graph: Graph, planner: str = AUTO) -> int:
     """Everything between the imported graph and the plan; returns the number of patterns."""
-    return len(plan_frame(pipeline.run(graph), CompileOptions(planner=planner)).patterns)
+    with collector_paused():  # as when a program is lowered
+        return len(plan_frame(pipeline.run(graph), CompileOptions(planner=planner)).patterns)
 
 
 def report(counts: Sequence[int] = OPS, planners: Sequence[str] = tuple(PLANNERS)) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,7 @@ from jstitch.frontend.rewrite import rewrite
 from jstitch.frontend.target import PLATFORMS, find_target
 from jstitch.options import CompileOptions
 from jstitch.passes.base.profile import using
+from jstitch.runtime.collector import collector_paused
 from jstitch.runtime.report import note, recording
 
 
@@ -47,7 +49,9 @@ def lower_stitched(
         if isinstance(target, str):
             note(reason=target)
             return _plain(ctx, args, jaxpr, name)
-        with using(target.profile):
+        # Measuring makes large arrays, for a long time.
+        pause = nullcontext() if options.tune == "measure" else collector_paused()
+        with using(target.profile), pause:
             return _Call(ctx, args, options, name, target.backend).lower(jaxpr)
 
 

@@ -1,0 +1,107 @@
+"""The garbage collector waits while a program is compiled, and works again afterwards."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import jstitch
+from jstitch.frontend import rewrite
+from jstitch.runtime.collector import collector_paused
+
+
+@pytest.fixture(autouse=True)
+def enabled() -> Iterator[None]:
+    gc.enable()
+    yield
+    assert gc.isenabled()
+
+
+def test_until_all_pauses_have_ended() -> None:
+    inside, go = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with collector_paused():
+            inside.set()
+            go.wait(10)
+
+    thread = threading.Thread(target=other)
+    with collector_paused(), collector_paused():
+        assert not gc.isenabled()
+        thread.start()
+        inside.wait(10)
+    assert not gc.isenabled()
+    go.set()
+    thread.join()
+
+
+def test_an_exception_ends_a_pause() -> None:
+    with pytest.raises(KeyError), collector_paused():
+        raise KeyError
+
+
+def test_a_collector_that_is_off_stays_off() -> None:
+    gc.disable()
+    with collector_paused():
+        pass
+    off = not gc.isenabled()
+    gc.enable()
+    assert off
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("own", [False, True])
+def test_other_threads_pauses_end_in_a_forked_child(own: bool) -> None:
+    inside, go = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with collector_paused():
+            inside.set()
+            go.wait(10)
+
+    def child() -> bool:
+        if not own:
+            return gc.isenabled()
+        with collector_paused():
+            return _in_child(lambda: not gc.isenabled())
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    inside.wait(10)
+    assert _in_child(child)
+    go.set()
+    thread.join()
+
+
+def _in_child(check: object) -> bool:
+    assert callable(check)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = 0 if check() else 1
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+@pytest.mark.parametrize(("tune", "running"), [("off", False), ("model", False), ("measure", True)])
+def test_lowering_pauses_it_unless_it_measures(
+    tune: str, running: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    planned = rewrite.plan_frame
+
+    def look(*args: object) -> object:
+        seen.append(gc.isenabled())
+        return planned(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(rewrite, "plan_frame", look)
+    x = np.ones((64, 128), np.float32)
+    jstitch.jit(lambda x: x - x.mean(-1, keepdims=True), options=jstitch.CompileOptions(tune=tune))(x)
+    assert set(seen) == {running}

@@ -44,13 +44,20 @@ def _last_uses(graph: Graph) -> dict[Op, list[Value]]:
 def run_op(op: Op, arrays: Sequence[np.ndarray]) -> Arrays:
     """The results of one op; `arrays` follow `op.uses`."""
     definition = OPS.get(op.name)
+    where = f" at {op.loc}" if op.loc else ""
     if definition is None or definition.reference is None:
-        where = f" at {op.loc}" if op.loc else ""
         raise NotImplementedError(
             f"Expected an op with a NumPy reference, found '{op.name}'{where}. Give it one in jstitch/ir/ops,"
             " or run the program through XLA."
         )
-    return definition.reference(op, *arrays)
+    try:
+        return definition.reference(op, *arrays)
+    except TypeError as error:  # NumPy has no such function of these dtypes
+        found = ", ".join(str(a.dtype) for a in arrays)
+        raise NotImplementedError(
+            f"Expected dtypes that the NumPy reference of '{op.name}' knows, found {found}{where}. Run the"
+            f" program through XLA. NumPy says: {error}"
+        ) from error
 
 
 def captured(op: Op, arrays: Sequence[np.ndarray]) -> dict[Value, np.ndarray]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
-import os
+import sys
 import threading
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from runtime_kernels import run_python
 
 import jstitch
 from jstitch.frontend import rewrite
@@ -54,40 +55,38 @@ def test_a_collector_that_is_off_stays_off() -> None:
     assert off
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("own", [False, True])
-def test_other_threads_pauses_end_in_a_forked_child(own: bool) -> None:
-    inside, go = threading.Event(), threading.Event()
+FORK = """
+import gc, os, threading
+from contextlib import nullcontext
+from jstitch.runtime.collector import collector_paused
 
-    def other() -> None:
-        with collector_paused():
-            inside.set()
-            go.wait(10)
+def pause():
+    with collector_paused():
+        inside.set()
+        go.wait(60)
 
-    def child() -> bool:
-        if not own:
-            return gc.isenabled()
-        with collector_paused():
-            return _in_child(lambda: not gc.isenabled())
+inside, go = threading.Event(), threading.Event()
+thread = threading.Thread(target=pause)
+thread.start()
+inside.wait(60)
+for own in (False, True):
+    with collector_paused() if own else nullcontext():
+        child = os.fork()
+        if child == 0:
+            running = gc.isenabled()
+    if child == 0:
+        os._exit(0 if (running, gc.isenabled()) == (not own, True) else 3)
+    assert os.waitpid(child, 0)[1] == 0, own
+    assert not gc.isenabled()
+go.set()
+thread.join()
+assert gc.isenabled()
+"""
 
-    thread = threading.Thread(target=other)
-    thread.start()
-    inside.wait(10)
-    assert _in_child(child)
-    go.set()
-    thread.join()
 
-
-def _in_child(check: object) -> bool:
-    assert callable(check)
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            code = 0 if check() else 1
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+@pytest.mark.skipif(sys.platform != "linux", reason="fork")
+def test_other_threads_pauses_end_in_a_forked_child() -> None:
+    run_python(FORK)
 
 
 @pytest.mark.parametrize(("tune", "running"), [("off", False), ("model", False), ("measure", True)])

@@ -90,12 +90,12 @@ def emitable(pattern: FusionPattern) -> Kernel | str:
 
 
 def check_dp(frame: Graph) -> int:
-    """The dp plan of a frame is right, scores no less than the layers' plan, and can be built."""
+    """The plans of dp and of the layers are right and can be built; dp's scores no less."""
     layered = merged_layers(frame, OPTIONS)
     plan = plan_dp(frame, (layered,))
-    assert check_plan(plan) == ()
+    assert check_plan(layered) == check_plan(plan) == ()
     assert total(frame, plan) >= total(frame, layered) - 1e-12
-    for pattern in absorb_updates(plan).patterns:
+    for pattern in (*absorb_updates(layered).patterns, *absorb_updates(plan).patterns):
         kernel = emitable(pattern)
         assert kernel if isinstance(kernel, str) else not check_kernel(kernel)
     return len(plan.patterns)

@@ -42,13 +42,14 @@ def per_structure(f: Callable[[FusionPattern], T]) -> Callable[[FusionPattern], 
         like = structure(pattern)
         if like is None:
             return f(pattern)
-        found = known.get((current(), like))
+        key = (current(), like)
+        found = known.get(key)
         if found is None:
             found = f(pattern)
             if numbers > MOST:
                 known.clear()
                 numbers = 0
-            known[current(), like] = found
+            known[key] = found
             numbers += len(like)
         return found
 

@@ -1,47 +1,121 @@
 """Every non-public JAX name the project uses, each with the reason it is needed.
 
-Works with jax 0.10.2 to 0.12: the names below have the same meaning on both ends. In jax 0.12 a jaxpr and
-a closed jaxpr are one class; `ClosedJaxpr` here means "a jaxpr with its constants", whatever the version.
+Works with jax 0.10.2 to 0.12: the names below have the same meaning on both ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, cast
 
+import jax
+from jax._src import api_util as _api_util
 from jax._src import config as _config
 from jax._src import core as _core
-from jax._src import dispatch as _dispatch
 from jax._src import pjit as _pjit
+from jax._src import source_info_util as _source_info_util
+from jax._src import traceback_util as _traceback_util
 from jax._src import util as _util
-from jax._src.interpreters import ad as _ad
-from jax._src.interpreters import batching as _batching
 from jax._src.interpreters import mlir as _mlir
 from jax._src.interpreters import partial_eval as _pe
-from jax._src.lax import lax as _lax
+from jax._src.named_sharding import UNSPECIFIED
 from jax._src.sharding_impls import ShardingContext, SPMDAxisContext
+from jax._src.source_info_util import Scope, Transform
+from jax.extend import linear_util as _lu
+from jax.extend.core import ClosedJaxpr
+from jax.extend.core.primitives import jit_p
 
-ClosedJaxpr = Any  # core.ClosedJaxpr up to 0.10, core.Jaxpr from 0.12
-F = TypeVar("F", bound=Callable[..., Any])
+Rule = Callable[..., Sequence[Any]]
+
+# `jax.jit(inline=...)`: while tracing, or not by JAX. An enum from 0.12 on, a bool before.
+INLINE_EARLY: Any = jax.Inline.JAX_EARLY if hasattr(jax, "Inline") else True
+INLINE_NEVER: Any = jax.Inline.AUTO if hasattr(jax, "Inline") else False
 
 
-def weak_cache(maxsize: int) -> Callable[[F], F]:
-    """A cache keyed weakly on the first argument and on JAX's trace context (x64, mesh, axis names, ...).
+@dataclass(frozen=True)
+class Traced:
+    """closed: without tracers among its constants. inputs: what it is called with. tree: of its outputs."""
 
-    Why private: no public cache knows which of JAX's contexts change what a trace gives. Thread-local.
+    closed: ClosedJaxpr
+    inputs: Sequence[Any]
+    tree: Any
+
+
+def trace(
+    f: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    static_numbers: Collection[int],
+    static_names: Collection[str],
+) -> Traced | None:
+    """f's jaxpr, for a caller that `jax.jit` is tracing; None where arguments are of mutable user types.
+
+    Why private: a nested `jax.jit`, and `jax.make_jaxpr`, count and explain one more trace, which is the
+    caller's already.
     """
-    return _util.weakref_lru_cache(maxsize=maxsize)  # type: ignore[return-value]
+    positional = tuple(arg for n, arg in enumerate(args) if n not in static_numbers)
+    named = {name: arg for name, arg in kwargs.items() if name not in static_names}
+    leaves, tree = jax.tree.flatten((positional, named))
+    avals = [_core.typeof(leaf) for leaf in leaves]
+    if any(getattr(aval, "has_qdd", False) for aval in avals):
+        return None
+    answered: list[Any] = []
+
+    def flat(*tracers: Any) -> list[Any]:
+        given, keywords = jax.tree.unflatten(tree, tracers)
+        rest = iter(given)
+        whole = [arg if n in static_numbers else next(rest) for n, arg in enumerate(args)]
+        answer = f(*whole, **{name: keywords.get(name, arg) for name, arg in kwargs.items()})
+        # Not the answer itself, which holds tracers.
+        paths = debug.set_result_paths(answer).result_paths  # type: ignore[no-untyped-call]
+        answered[:] = [jax.tree.structure(answer), paths]
+        return jax.tree.leaves(answer)
+
+    debug = _api_util.debug_info(
+        "jit",
+        f,
+        args,
+        kwargs,
+        static_argnums=tuple(static_numbers),
+        static_argnames=tuple(static_names),
+        result_paths_thunk=lambda: answered[1],
+    )
+    jaxpr, _, consts = _pe.trace_to_jaxpr_dynamic(_lu.wrap_init(flat, debug_info=debug), avals)
+    inputs = leaves
+    if any(isinstance(const, _core.Tracer) for const in consts):
+        jaxpr, consts, inputs = _pe.convert_constvars_jaxpr(jaxpr), [], [*consts, *leaves]
+    return Traced(ClosedJaxpr(jaxpr, consts), inputs, answered[0])
 
 
-def trace_flat(jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, list[Any]]:
-    """Trace a `jax.jit` object: its closed jaxpr, output tree, and the flat arguments the jaxpr takes.
+def has_effects(closed: ClosedJaxpr) -> bool:
+    """Whether a call stays although nobody reads its results. Why private: such calls are JAX's to drop."""
+    return bool(_pe.has_effects(closed.jaxpr))
 
-    Why private: `.trace()` hides closed-over tracers and the flat dynamic arguments, which a call primitive
-    must bind. Uses jit's own cache, so equal calls give the same jaxpr object.
+
+def bind_jit(closed: ClosedJaxpr, inputs: Sequence[Any], name: str) -> list[Any]:
+    """Call a jaxpr by JAX's own `jit`, with nothing specified, under a name of ours.
+
+    Why private: `jax.jit` takes functions, and the primitive's parameters are its own.
     """
-    params, flat = _pjit._infer_params(jitted._fun, jitted._jit_info, args, kwargs)
-    return params.params["jaxpr"], params.out_tree, flat
+    ins, outs = len(inputs), len(closed.jaxpr.outvars)
+    return list(
+        jit_p.bind(  # type: ignore[no-untyped-call]
+            *inputs,
+            jaxpr=closed,
+            in_shardings=(UNSPECIFIED,) * ins,
+            out_shardings=(UNSPECIFIED,) * outs,
+            in_layouts=(None,) * ins,
+            out_layouts=(None,) * outs,
+            donated_invars=(False,) * ins,
+            ctx_mesh=_pjit.get_ctx_mesh(False),  # type: ignore[no-untyped-call]
+            name=name,
+            keep_unused=False,
+            inline=INLINE_NEVER,
+            compiler_options_kvs=(),
+        )
+    )
 
 
 def dispatch_anew(jitted: Any) -> None:
@@ -53,128 +127,102 @@ def dispatch_anew(jitted: Any) -> None:
     jitted._clear_cache()
 
 
-def separate_consts(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, Sequence[Any]]:
-    """Constants become leading inputs. Why private: no public way to edit a jaxpr's binders."""
-    return _pe.separate_consts(closed) if closed.consts else (closed, ())
+def name_of(f: Callable[..., Any]) -> str:
+    """What JAX calls a function where people read it. Why private: so that ours is called the same."""
+    return str(_util.fun_name(f))
 
 
-def dce(closed: ClosedJaxpr, used: Sequence[bool]) -> tuple[ClosedJaxpr, list[bool]]:
-    """Drop unused outputs and what only they need; also tells which inputs are still used.
+def wrap_jit_evaluation(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Put a function around the one that evaluates calls of `jit` outside other programs.
 
-    `closed` has no constants. Why private: dead code elimination has no public entry.
+    Why private: `jax.jit` knows no other.
     """
-    pruned, used_inputs = _pe.dce_jaxpr(closed.jaxpr, list(used))
-    return _pe.close_jaxpr(pruned), used_inputs
+    jit_p.def_impl(wrap(jit_p.impl))  # type: ignore[no-untyped-call]
 
 
-def copy_outputs(closed: ClosedJaxpr, copied: Sequence[bool]) -> ClosedJaxpr:
-    """The same function with `jnp.copy` of the marked outputs; no constants. Why private: as `dce`."""
-    outputs, copies = [], []
-    for v, wanted in zip(closed.jaxpr.outvars, copied, strict=True):
-        outputs.append(_core.Var(v.aval) if wanted else v)
-        if wanted:
-            copies.append(_core.new_jaxpr_eqn([v], [outputs[-1]], _lax.copy_p, {}, set()))
-    return _pe.close_jaxpr(closed.jaxpr.replace(eqns=[*closed.jaxpr.eqns, *copies], outvars=outputs))
+def program_of(params: Mapping[str, Any]) -> ClosedJaxpr:
+    """A program that does nothing but such a call of `jit`. Why private: as `bind_jit`."""
+
+    def program(*args: Any) -> list[Any]:
+        return list(jit_p.bind(*args, **params))  # type: ignore[no-untyped-call]
+
+    called = params["jaxpr"]
+    debug = called.jaxpr.debug_info.with_unknown_names()
+    avals = [v.aval for v in called.jaxpr.invars]
+    jaxpr, _, consts = _pe.trace_to_jaxpr_dynamic(_lu.wrap_init(program, debug_info=debug), avals)
+    return ClosedJaxpr(jaxpr, consts)
 
 
-def has_effects(eqn: Any) -> bool:
-    """Whether an equation must stay although nobody reads it. Why private: as `dce`."""
-    return bool(_pe.has_effects(eqn))
+def trace_context() -> Any:
+    """All that changes what a trace gives (x64, mesh, axis names, ...), hashable.
 
-
-def replace_eqn(eqn: Any, closed: ClosedJaxpr, used_in: Sequence[bool], used_out: Sequence[bool]) -> Any:
-    """`eqn` calling `closed` on the used inputs and outputs only. Why private: as `dce`."""
-    return eqn.replace(
-        invars=[v for v, used in zip(eqn.invars, used_in, strict=True) if used],
-        outvars=[v for v, used in zip(eqn.outvars, used_out, strict=True) if used],
-        params={**eqn.params, "jaxpr": closed},
-        effects=closed.jaxpr.effects,
-    )
-
-
-def jvp_jaxpr(closed: ClosedJaxpr, nonzeros: Sequence[bool]) -> tuple[ClosedJaxpr, list[bool]]:
-    """(primals, nonzero tangents) -> (primals, nonzero tangents), and which output tangents are not zero.
-
-    Why private: `jax.jvp` cannot be told which tangents are symbolically zero.
+    Why private: no public reader.
     """
-    return _ad.jvp_jaxpr(closed, list(nonzeros), False)
+    return _config.trace_context()
 
 
-def partial_eval(
-    closed: ClosedJaxpr, unknowns: Sequence[bool], instantiate: Sequence[bool]
-) -> tuple[ClosedJaxpr, ClosedJaxpr, list[bool], Sequence[Any]]:
-    """(known part, unknown part, which outputs are unknown, residual types).
+def wrap_jit_lowering(wrap: Callable[[Rule], Rule]) -> None:
+    """Put a rule around the one by which calls of `jit` are lowered.
 
-    Why private: splitting a computation in two by data dependence has no public entry.
+    Why private: the public registration does not say what was registered before.
     """
-    return _pe.partial_eval_jaxpr_nounits(closed, list(unknowns), list(instantiate))
+    own = _mlir._lowerings[jit_p].rule
+    _mlir.register_lowering(jit_p, wrap(own), cacheable=False)
 
 
-def backward_pass(closed: ClosedJaxpr, args: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """Transpose a linear jaxpr at these arguments (undefined ones are linear): one cotangent per argument.
-
-    Why private: `jax.linear_transpose` loses varying-manual-axes types and materialises zeros.
-    """
-    return list(_ad.backward_pass(closed.jaxpr, False, closed.consts, list(args), list(cotangents)))
-
-
-def batch_jaxpr(closed: ClosedJaxpr, axis: Any, dims: Sequence[Any]) -> tuple[ClosedJaxpr, Sequence[bool]]:
-    """Batch over `axis`; batched outputs carry it in front. Why private: vmap of a jaxpr with named axes."""
-    dest = [_batching.zero_if_mapped] * len(closed.jaxpr.outvars)
-    batched, out_batched = _batching.batch_jaxpr_axes(closed, axis, list(dims), dest)  # type: ignore[no-untyped-call]
-    return batched, out_batched
+def lower_per_platform(ctx: Any, rules: Mapping[str, Rule], other: Rule, *args: Any, **params: Any) -> Any:
+    """By the rule of the platform, or of each of several. Why private: as `wrap_jit_lowering`."""
+    effects = params["jaxpr"].effects
+    listed = ctx.replace(avals_out=list(ctx.avals_out))  # it adds a list to them
+    outs = _mlir.lower_per_platform(listed, "jit", dict(rules), other, effects, *args, **params)
+    if listed.tokens_out is not None:
+        ctx.set_tokens_out(listed.tokens_out)
+    return outs
 
 
-def register_batching(primitive: Any, rule: Callable[..., Any]) -> None:
-    """Why private: the public table's rules are not told the axis name and spmd_axis_name."""
-    _batching.fancy_primitive_batchers[primitive] = rule
-
-
-def register_dce(primitive: Any, rule: Callable[[list[bool], Any], Any]) -> None:
-    """Why private: no public table; without it jit keeps unused arguments and dead outputs alive."""
-    # jax 0.12 passes (used, live_inputs, eqn), 0.10 passes (used, eqn).
-    _pe.dce_rules[primitive] = lambda used, *rest: rule(list(used), rest[-1])
-
-
-def register_remat(primitive: Any, param: str) -> None:
-    """Checkpoint policies look into the call. Why private: no public table.
-
-    `param` names the primitive's ClosedJaxpr parameter.
-    """
-
-    def unchanged(*args: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        return args[-2], args[-1]
-
-    def rule(saveable: Any, unknowns: Any, instantiated: Any, eqn: Any) -> Any:
-        return _pe.closed_call_partial_eval_custom_rule(
-            param, unchanged, saveable, unknowns, instantiated, eqn
-        )
-
-    _pe.partial_eval_jaxpr_custom_rules[primitive] = rule
-
-
-def register_uncached_lowering(primitive: Any, rule: Callable[..., Any], platform: str | None) -> None:
-    """Why private: inside JAX's lowering cache the rule would not see which arguments are donated."""
-    _mlir.register_lowering(primitive, rule, platform=platform, cacheable=False)
-
-
-def lower_inline(ctx: Any, closed: ClosedJaxpr, args: Sequence[Any], scope: str) -> tuple[Sequence[Any], Any]:
-    """Emit the jaxpr's own operations at the insertion point: the results, and the output tokens.
+def lower_inline(ctx: Any, closed: ClosedJaxpr, args: Sequence[Any], name: str) -> tuple[Sequence[Any], Any]:
+    """Emit a called jaxpr's own operations at the insertion point: the results, and the output tokens.
 
     Why private: the public `lower_fun` traces again and loses the user's source lines.
     """
+    jaxpr = closed.jaxpr
+    consts = [
+        _mlir.ir_constants(value, const_lowering=ctx.const_lowering, aval=var.aval)
+        for value, var in zip(closed.consts, jaxpr.constvars, strict=True)
+    ]
     outs, tokens = _mlir.jaxpr_subcomp(
         ctx.module_context,
-        closed.jaxpr,
-        ctx.name_stack.extend(scope),
+        jaxpr,
+        ctx.name_stack if is_program(ctx, name) else ctx.name_stack.extend(_util.wrap_name("jit", name)),
         ctx.tokens_in,
-        (),
+        [values if len(values) > 1 else values[0] for values in consts],
         *args,
         dim_var_values=ctx.dim_var_values,
         const_lowering=ctx.const_lowering,
         outer_traceback=ctx.traceback,
     )
     return outs, tokens
+
+
+def is_program(ctx: Any, name: str) -> bool:
+    """Whether a call is all that a program, or a function, of its own name does.
+
+    Why private: as `transforms_of`.
+    """
+    return bool(ctx.name_stack.stack[-1:] == (Scope(_util.wrap_name("jit", name)),))
+
+
+def transforms_of(ctx: Any) -> list[str]:
+    """The transformations around what is being lowered, the outermost first: `['transpose', 'jvp']`.
+
+    Why private: the lowering context is the only place that knows.
+    """
+    return [part.name for part in ctx.name_stack.stack if isinstance(part, Transform)]
+
+
+def is_exported(ctx: Any) -> bool:
+    """Whether `jax.export` lowers the module. Why private: as `transforms_of`."""
+    return bool(ctx.module_context.lowering_parameters.for_export)
 
 
 def tokens_of(tokens: Any) -> dict[Any, Any]:
@@ -201,29 +249,28 @@ def partitioned(axis_context: Any) -> str | None:
     return None
 
 
-def is_plain(aval: Any) -> bool:
-    """Whether a type is an array (not a Ref, token or user-defined type). Why private: ShapedArray's home."""
-    return type(aval) is _core.ShapedArray
-
-
-def is_high(closed: ClosedJaxpr) -> bool:
-    """Whether a jaxpr uses user-defined types or mutable boxes. Why private: experimental in JAX."""
-    return bool(closed.jaxpr.is_high)
-
-
 def is_static_shape(aval: Any) -> bool:
     """Whether every dimension is an int (no symbolic shapes). Why private: `ShapedArray` attributes."""
     return all(isinstance(d, int) for d in getattr(aval, "shape", ()))
 
 
-def eager_primitive(primitive: Any, *args: Any, **params: Any) -> Any:
-    """Run a primitive outside jit as JAX runs its own. Why private: the cache is JAX's."""
-    return _dispatch.apply_primitive(primitive, *args, **params)  # type: ignore[no-untyped-call]
+def hide_frames(path: str) -> None:
+    """Our frames in a folder or file are nobody's: not in locations, not in tracebacks that JAX filters.
+
+    Why private: there is no public way, but every library around JAX needs it.
+    """
+    _source_info_util.register_exclusion(path)
+    _traceback_util.register_exclusion(path)
 
 
 def disabled_jit() -> bool:
     """Whether `jax.disable_jit()` is active. Why private: the context's value has no public reader."""
     return bool(_config.disable_jit.value)
+
+
+def is_staging() -> bool:
+    """Whether functions called now are being written down as a jaxpr. Why private: as `is_tracing`."""
+    return isinstance(_core.trace_ctx.trace, _pe.DynamicJaxprTrace)
 
 
 def is_tracing() -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast, overload
 
@@ -13,7 +11,7 @@ from jax.stages import Wrapped
 
 from jstitch.codegen.cuda import build
 from jstitch.frontend.custom_call import UNSET_TARGET
-from jstitch.frontend.stitch import stitch_static
+from jstitch.frontend.stitch import jit_stitched
 from jstitch.frontend.swap import SwappingJit
 from jstitch.options import CompileOptions
 from jstitch.runtime.cpu_handler import TARGET
@@ -21,8 +19,6 @@ from jstitch.runtime.cpu_handler import TARGET
 if TYPE_CHECKING:
     from jstitch.inspection.explanation import Explanation
     from jstitch.inspection.program_plan import ProgramPlan
-
-_STATIC = ("static_argnums", "static_argnames")
 
 
 class Jit(Wrapped, Protocol):
@@ -57,21 +53,15 @@ def jit(
     The result is JAX's own jit object: `.trace`, `.lower`, `.eval_shape`, `.clear_cache`, its call overhead,
     its caches and its errors; and `.plan`, `.explain` and `.options` (see `Jit`). With
     `CompileOptions(async_compile=True)` it is an object with the same methods whose first calls run XLA's own
-    version (`jstitch.frontend.swap`), and `.wait()`.
+    version (`jstitch.frontend.swap`), and `.wait()`. In other jitted functions it is one call, whatever
+    `inline` says.
     Raises what `jax.jit` raises, and OptionError for bad JSTITCH_* variables.
     """
     if f is None:
         return lambda g: jit(g, options=options, **jax_jit_kwargs)
-    static = {key: jax_jit_kwargs[key] for key in _STATIC if key in jax_jit_kwargs}
     chosen = CompileOptions() if options is None else options
-    stitched: Any = stitch_static(f, chosen, static, whole=True)
-    if chosen.async_compile:
-        swapping: Any = SwappingJit(stitched, jax_jit_kwargs)
-        swapping.__wrapped__ = f
-        return _with_twins(swapping, f, jax_jit_kwargs, chosen)
-    jitted: Any = jax.jit(stitched, **jax_jit_kwargs)
-    jitted.__wrapped__ = f
-    jitted.clear_cache = functools.partial(_clear, weakref.ref(jitted), stitched)
+    make = SwappingJit if chosen.async_compile else jit_stitched
+    jitted: Any = make(f, chosen, **jax_jit_kwargs)
     return _with_twins(jitted, f, jax_jit_kwargs, chosen)
 
 
@@ -125,18 +115,11 @@ def _options(f: Callable[..., Any], options: CompileOptions | None) -> CompileOp
     return options or (own if isinstance(own, CompileOptions) else CompileOptions())
 
 
-def _clear(jitted_ref: weakref.ref[Any], stitched: Any) -> None:
-    """Forget compiled programs, and the trace that the stitched function keeps of the user's."""
-    jitted = jitted_ref()
-    if jitted is not None:
-        type(jitted).clear_cache(jitted)
-    stitched.clear_cache()
-
-
 def export_checks() -> list[DisabledSafetyCheck]:
     """What to pass as `jax.export.export(..., disabled_checks=...)` for programs with stitched kernels.
 
-    JAX asks the exporter to vouch for custom calls: ours carry their kernels' source, so that a process
-    that has imported jstitch can run the program whatever version of the kernel cache it has.
+    Those of `CompileOptions(export_kernels=True)`; by default programs are exported without, and need none.
+    JAX asks the exporter to vouch for custom calls: ours carry their kernels' source, so that a process that has
+    imported jstitch can run the program whatever version of the kernel cache it has.
     """
     return [DisabledSafetyCheck.custom_call(name) for name in (TARGET, build.TARGET, UNSET_TARGET)]

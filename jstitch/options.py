@@ -86,6 +86,7 @@ class CompileOptions:
     cache_dir: folder of the kernel cache, None = the user's cache folder.
     calibrated: reckon with what `jstitch calibrate` measured on this machine, where it did.
     async_compile: `jit` runs XLA's version until the stitched one is compiled, in the background.
+    export_kernels: `jax.export` keeps stitched kernels, instead of portable operations.
     verify: check every IR between passes. strict: raise where the default is to fall back to XLA.
     Raises OptionError on values that a field cannot have.
     """
@@ -103,6 +104,7 @@ class CompileOptions:
     cache_dir: str | None = _knob("CACHE_DIR", None, _text)
     calibrated: bool = _knob("CALIBRATED", True, _flag)
     async_compile: bool = _knob("ASYNC_COMPILE", False, _flag)
+    export_kernels: bool = _knob("EXPORT_KERNELS", False, _flag)
     verify: bool = _knob("VERIFY", False, _flag)
     strict: bool = _knob("STRICT", False, _flag)
 

@@ -22,13 +22,15 @@ def emit_kernel(op: Op, operands: list[ir.Value]) -> list[ir.Value]:
     """Write the kernel's calls at the current insertion point; its results."""
     kernel = op.attrs["kernel"]
     known: dict[Buffer, ir.Value] = dict(zip(kernel.args, operands, strict=True))
+    computes = ", ".join(dict.fromkeys(inner.name.rpartition(".")[2] for inner in op.regions[0].walk()))
     for call in op.attrs["calls"]:
-        written = _emit_call(call, [known[b] for b in call.operands])
+        written = _emit_call(call, [known[b] for b in call.operands], computes)
         known |= dict(zip(call.results, written, strict=True))
     return [known[b] for b in kernel.results]
 
 
-def _emit_call(call: KernelCall, operands: Sequence[ir.Value]) -> Sequence[ir.Value]:
+def _emit_call(call: KernelCall, operands: Sequence[ir.Value], computes: str) -> Sequence[ir.Value]:
+    """computes: names of its ops, for those who read StableHLO or HLO."""
     results = [export_type(b.type) for b in call.results]
     operands = [*operands, _emit_cost()] if call.beside else operands
     made = ir.Operation.create(
@@ -43,6 +45,7 @@ def _emit_call(call: KernelCall, operands: Sequence[ir.Value]) -> Sequence[ir.Va
             "operand_layouts": _layouts([v.type for v in operands]),
             "result_layouts": _layouts(results),
             "output_operand_aliases": _aliases(call),
+            "mhlo.frontend_attributes": ir.DictAttr.get({"jstitch.ops": ir.StringAttr.get(computes)}),
         },
     )
     return list(made.results)

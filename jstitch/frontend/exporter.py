@@ -97,7 +97,7 @@ class _Exporter:
 
     def export_kernel(self, op: Op, operands: list[ir.Value]) -> list[ir.Value]:
         if self.emit_kernel is not None:
-            with ir.Location.name(_display_name(op), _location(op)):
+            with ir.Location.name(_display_name(op), _locations(op)):
                 return self.emit_kernel(op, operands)
         self.values.update(zip(op.regions[0].inputs, operands, strict=True))
         return self.export(op.regions[0])
@@ -141,6 +141,12 @@ def _location(op: Op) -> ir.Location:
     if isinstance(op.source, ir.Location) and op.source.context == ir.Context.current:
         return op.source
     return make_location(op.loc)
+
+
+def _locations(kernel: Op) -> ir.Location:
+    """Its own, which XLA shows, called by those of the ops that it computes."""
+    inside = list(dict.fromkeys(_location(op) for op in kernel.regions[0].walk()))
+    return ir.Location.callsite(_location(kernel), [ir.Location.fused(inside)])
 
 
 def _display_name(kernel: Op) -> str:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 
 from jstitch.frontend.mlir import ir
 
-_PACKAGE = Path(__file__).parent.parent
-_OURS = (f"{_PACKAGE / 'frontend'}{os.sep}", f"{_PACKAGE / 'inspection'}{os.sep}", str(_PACKAGE / "api.py"))
 _LINE = re.compile(r"^(?P<file>.*):(?P<line>\d+)(?: \((?P<function>.*)\))?$")
 
 
 def describe_location(location: ir.Location) -> str:
     """The innermost user frame as `file:line (function)`, or "" when the location has none.
 
-    Frames of our own, which bind the call that the user's code is in, are nobody's.
     JAX nests them as name(callsite(frame at caller)), where a frame is function(file:line:column).
     """
     match location:
         case ir.FileLineColLoc():
-            return "" if _is_ours(location) else f"{location.filename}:{location.start_line}"
+            return f"{location.filename}:{location.start_line}"
         case ir.CallSiteLoc():
             return describe_location(location.callee) or describe_location(location.caller)
         case ir.NameLoc():
@@ -41,13 +36,9 @@ def describe_scope(location: ir.Location) -> str:
 
 def _describe_named(location: ir.NameLoc) -> str:
     child = location.child_loc
-    if isinstance(child, ir.FileLineColLoc) and not _is_ours(child):
+    if isinstance(child, ir.FileLineColLoc):
         return f"{child.filename}:{child.start_line} ({location.name_str})"
     return describe_location(child)
-
-
-def _is_ours(location: ir.FileLineColLoc) -> bool:
-    return bool(location.filename.startswith(_OURS))
 
 
 def make_location(text: str) -> ir.Location:

@@ -17,10 +17,10 @@ from typing import Any
 from jstitch import _jax
 from jstitch.codegen.backend import Backend
 from jstitch.errors import CannotFuseError, JstitchWarning
+from jstitch.frontend.call import StitchedName
 from jstitch.frontend.custom_call import emit_stand_in
 from jstitch.frontend.mlir import ir
 from jstitch.frontend.observe import enclosing, needs_stand_in
-from jstitch.frontend.primitive import stitched_p
 from jstitch.frontend.rewrite import rewrite
 from jstitch.frontend.target import PLATFORMS, find_target
 from jstitch.options import CompileOptions
@@ -28,37 +28,69 @@ from jstitch.passes.base.profile import using
 from jstitch.runtime.collector import collector_paused
 from jstitch.runtime.report import note, recording
 
-
-def lower_plain(ctx: Any, *args: Any, jaxpr: Any, options: CompileOptions, name: str) -> Sequence[Any]:
-    """The call as XLA's own operations; the rule on platforms without a backend."""
-    with recording(name):
-        note(reason=f"no backend for {', '.join(ctx.module_context.platforms)}")
-        return _plain(ctx, args, jaxpr, name)
+EXPORTED = "exported as portable operations: CompileOptions(export_kernels=True) keeps the kernels"
 
 
-def lower_stitched(
-    ctx: Any, *args: Any, jaxpr: Any, options: CompileOptions, name: str, platform: str
+def around_lowering(own: _jax.Rule) -> _jax.Rule:
+    """The lowering of `jit`: `own`, which is JAX's, but for stitched calls."""
+
+    def lower_jit(ctx: Any, *args: Any, name: str, **params: Any) -> Any:
+        if not isinstance(name, StitchedName):
+            return own(ctx, *args, name=name, **params)
+        plain = partial(_lower_plain, own)
+        if _jax.is_exported(ctx) and not name.options.export_kernels:
+            return plain(ctx, *args, name=name, reason=_why_plain(ctx, args) or EXPORTED, **params)
+        rules = {platform: partial(_lower_stitched, own, platform) for platform in PLATFORMS}
+        return _jax.lower_per_platform(ctx, rules, plain, *args, name=name, **params)
+
+    return lower_jit
+
+
+def _lower_plain(
+    own: _jax.Rule, ctx: Any, *args: Any, name: StitchedName, reason: str | None = None, **params: Any
+) -> Sequence[Any]:
+    """The call as JAX lowers its own; on platforms without a backend, too."""
+    with recording(_label(ctx, name)):
+        note(reason=reason or f"no backend for {', '.join(ctx.module_context.platforms)}")
+        return _leave(own, ctx, args, name, params)
+
+
+def _lower_stitched(
+    own: _jax.Rule, platform: str, ctx: Any, *args: Any, name: StitchedName, **params: Any
 ) -> Sequence[Any]:
     """The call as kernels where they pay, as XLA's operations where not. Never fails to lower.
 
     With `options.strict`, what the pipeline raises is raised.
     """
-    with recording(name):
+    label, options = _label(ctx, name), name.options
+    with recording(label):
         reason = _why_plain(ctx, args)
         target = find_target(platform, options) if reason is None else reason
         if isinstance(target, str):
             note(reason=target)
-            return _plain(ctx, args, jaxpr, name)
+            return _leave(own, ctx, args, name, params)
         # Measuring makes large arrays, for a long time.
         pause = nullcontext() if options.tune == "measure" else collector_paused()
         with using(target.profile), pause:
-            return _Call(ctx, args, options, name, target.backend).lower(jaxpr)
+            return _Call(ctx, args, options, label, target.backend).lower(params["jaxpr"], name)
 
 
-def _plain(ctx: Any, args: Sequence[Any], jaxpr: Any, name: str) -> Sequence[Any]:
-    outs, tokens = _jax.lower_inline(ctx, jaxpr, args, name)
+def _leave(
+    own: _jax.Rule, ctx: Any, args: Sequence[Any], name: str, params: Mapping[str, Any]
+) -> Sequence[Any]:
+    """The call as JAX lowers its own; the whole of a program as that program."""
+    if not _jax.is_program(ctx, name):
+        return own(ctx, *args, name=name, **params)
+    outs, tokens = _jax.lower_inline(ctx, params["jaxpr"], args, name)
     ctx.set_tokens_out(tokens)
     return outs
+
+
+def _label(ctx: Any, name: str) -> str:
+    """The call with the transformations around it: `transpose(jvp(f))`."""
+    for transform in reversed(_jax.transforms_of(ctx)):
+        name = f"{transform}({name})"
+    return str(name)
 
 
 def _why_plain(ctx: Any, args: Sequence[Any]) -> str | None:
@@ -84,10 +116,10 @@ class _Call:
         self.backend = backend
         self.block = ir.InsertionPoint.current.block
 
-    def lower(self, jaxpr: Any) -> list[Any]:
+    def lower(self, jaxpr: Any, function: str) -> list[Any]:
         start = len(self.block.operations)
         with enclosing():
-            outs, token_set = _jax.lower_inline(self.ctx, jaxpr, self.args, self.name)
+            outs, token_set = _jax.lower_inline(self.ctx, jaxpr, self.args, function)
         old = list(self.block.operations)[start:]
         before, after = _jax.tokens_of(self.ctx.tokens_in), _jax.tokens_of(token_set)
         # Ordered effects thread a token through the operations: to the pipeline it is one more value.
@@ -104,8 +136,8 @@ class _Call:
 
     def _rewrite(self, old: list[Any], args: list[Any], results: list[Any]) -> list[Any] | None:
         """The pipeline's results, or None with the block exactly as it was."""
-        if not old:
-            note(reason="nothing to compute")
+        if not old or any(map(_is_dynamic, old)):
+            note(reason="symbolic shapes" if old else "nothing to compute")
             return None
         size = len(self.block.operations)
         try:
@@ -141,6 +173,12 @@ class _Call:
         if new is None:
             return emit_stand_in(args, results) if needs_stand_in() else None
         return list(new)
+
+
+def _is_dynamic(operation: Any) -> bool:
+    """Whether it has a size that is not known yet: so are exported programs of symbolic shapes called."""
+    types = [result.type for result in operation.results]
+    return any(isinstance(kind, ir.RankedTensorType) and not kind.has_static_shape for kind in types)
 
 
 def donation_map(args: Sequence[Any]) -> Mapping[int, int | None]:
@@ -189,11 +227,3 @@ def _erase(operations: Sequence[Any], keep: Sequence[Any] = ()) -> None:
     for operation in reversed(operations):
         if not any(result in kept or any(True for _ in result.uses) for result in operation.results):
             operation.erase()
-
-
-def register_lowering() -> None:
-    """Tell JAX how the primitive lowers: our pipeline where we have a backend, XLA's operations elsewhere."""
-    _jax.register_uncached_lowering(stitched_p, lower_plain, None)
-    for platform in PLATFORMS:
-        rule = partial(lower_stitched, platform=platform)
-        _jax.register_uncached_lowering(stitched_p, rule, platform)

@@ -1,25 +1,26 @@
-"""`stitch(f)`: f as one stitched call, composable with every JAX transformation."""
+"""`stitch(f)`: f as a stitched call wherever it is jitted."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
 
 from jstitch import _jax
-from jstitch.frontend.lowering import register_lowering
-from jstitch.frontend.primitive import bind
-from jstitch.frontend.rules import register_rules
+from jstitch.frontend.call import around_evaluation, call
+from jstitch.frontend.lowering import around_lowering
 from jstitch.options import CompileOptions
-from jstitch.runtime.report import note, recording
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-register_rules()
-register_lowering()
+_PACKAGE = Path(__file__).parent.parent
+for _ours in ("frontend", "inspection", "api.py", "_jax.py"):
+    _jax.hide_frames(str(_PACKAGE / _ours))
+_jax.wrap_jit_evaluation(around_evaluation)
+_jax.wrap_jit_lowering(around_lowering)
 
 
 def stitch(f: Callable[P, R], options: CompileOptions | None = None) -> Callable[P, R]:
@@ -28,47 +29,18 @@ def stitch(f: Callable[P, R], options: CompileOptions | None = None) -> Callable
     Use it inside other people's `jax.jit`, `grad`, `vmap`, `scan`, `shard_map`; called outside jit it runs
     as its own jitted program. Arguments and results are pytrees of arrays, as for `jax.jit`.
 
-    options: None = `CompileOptions()`, read now. The result's `clear_cache()` forgets its traces.
-    Raises what `jax.jit(f)` raises while tracing.
+    options: None = `CompileOptions()`, read now. The result is a `jax.jit` object: `clear_cache()` forgets
+    its traces. Raises what `jax.jit(f)` raises while tracing.
     """
-    return stitch_static(f, options, {})
+    return cast("Callable[P, R]", jit_stitched(f, CompileOptions() if options is None else options))
 
 
-def stitch_static(
-    f: Callable[P, R], options: CompileOptions | None, static: Mapping[str, Any], *, whole: bool = False
-) -> Callable[P, R]:
-    """`stitch` with `static_argnums` and `static_argnames`, which mean what they mean to `jax.jit`.
+def jit_stitched(f: Callable[..., Any], options: CompileOptions, **settings: Any) -> Any:
+    """`jax.jit` of f as a stitched call. settings: of `jax.jit`.
 
-    whole: the result is all that its caller jits. The result's `unstitched` is f again, sharing its traces.
+    Inside other jitted functions nothing but that call is left of it: `inline` has no meaning to it.
     """
-    # Never called: it owns the trace cache, so that equal calls bind the same jaxpr object.
-    traced: Any = jax.jit(f, **static)
-    chosen = CompileOptions() if options is None else options
-    name = _name(f)
-
-    def stitched(*args: P.args, **kwargs: P.kwargs) -> R:
-        if _jax.disabled_jit():
-            return f(*args, **kwargs)
-        closed, tree, flat = _jax.trace_flat(traced, args, kwargs)
-        if not _only_arrays(closed):
-            with recording(name):
-                note(reason="mutable references or user-defined types")
-            return f(*args, **kwargs)
-        return cast(R, jax.tree.unflatten(tree, bind(closed, flat, chosen, name, whole=whole)))
-
-    # Not __dict__: of a callable object that would be its state.
-    wrapped: Any = functools.wraps(f, updated=())(stitched)
-    wrapped.clear_cache = traced.clear_cache
-    wrapped.unstitched = traced
-    return cast("Callable[P, R]", wrapped)
-
-
-def _name(f: Callable[..., Any]) -> str:
-    while isinstance(f, functools.partial):
-        f = f.func
-    return getattr(f, "__name__", type(f).__name__)
-
-
-def _only_arrays(closed: _jax.ClosedJaxpr) -> bool:
-    variables = (*closed.jaxpr.constvars, *closed.jaxpr.invars, *closed.jaxpr.outvars)
-    return not _jax.is_high(closed) and all(_jax.is_plain(v.aval) for v in variables)
+    jax.jit(f, **settings)  # raises what it would
+    jitted: Any = jax.jit(call(f, options), **{**settings, "inline": _jax.INLINE_EARLY})
+    jitted.__wrapped__ = f
+    return jitted

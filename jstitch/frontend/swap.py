@@ -13,15 +13,19 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import jax
 
 from jstitch import _jax
 from jstitch.frontend.background import WORKER, Worker
+from jstitch.frontend.call import call
+from jstitch.options import CompileOptions
 from jstitch.runtime.report import note, recording
+
+_STATIC = ("static_argnums", "static_argnames")
 
 
 class _NewSignatureError(Exception):
@@ -31,23 +35,22 @@ class _NewSignatureError(Exception):
 class SwappingJit:
     """A `jax.jit` object of the stitched function, and one of the plain function until that is compiled.
 
-    function: what `stitch_static` returns. settings: of `jax.jit`. Everything but calls (`.trace`, `.lower`,
-    `.eval_shape`, ...) is that of `stitched`, a `jax.jit` object, at once.
+    settings: of `jax.jit`. Everything but calls (`.trace`, `.lower`, `.eval_shape`, ...) is that of
+    `stitched`, a `jax.jit` object, at once.
     """
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        settings: Mapping[str, Any],
-        worker: Worker = WORKER,
+        self, function: Callable[..., Any], options: CompileOptions, worker: Worker = WORKER, **settings: Any
     ) -> None:
         named = functools.wraps(function, updated=())
-        named(self)
-        self._function = cast(Any, function)
+        named(self)  # with `__wrapped__`, which is the user's
+        # Both call it, and so share its trace.
+        self._function: Any = jax.jit(function, **{key: settings[key] for key in _STATIC if key in settings})
+        self._call = call(self._function, options)
         self._worker = worker
         self._allowed = threading.local()
-        self.stitched: Any = jax.jit(named(_call(self._guarded)), **settings)
-        self._plain: Any = jax.jit(named(_call(self._function.unstitched)), **settings)
+        self.stitched: Any = jax.jit(named(_own(self._guarded)), **{**settings, "inline": _jax.INLINE_EARLY})
+        self._plain: Any = jax.jit(named(_own(self._function)), **settings)
         self._lock = threading.Lock()
         self._pending = 0
         self._failed = False
@@ -94,7 +97,7 @@ class SwappingJit:
         """What JAX calls to trace the stitched function: for arguments that it has not seen."""
         if not getattr(self._allowed, "depth", 0):
             raise _NewSignatureError
-        return self._function(*args, **kwargs)
+        return self._call(*args, **kwargs)
 
     @contextmanager
     def _tracing(self) -> Iterator[None]:
@@ -141,7 +144,7 @@ class SwappingJit:
                 self._idle.set()
 
 
-def _call(function: Callable[..., Any]) -> Callable[..., Any]:
+def _own(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of its own: JAX's caches know functions by identity."""
     return lambda *args, **kwargs: function(*args, **kwargs)
 

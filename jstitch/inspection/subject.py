@@ -19,12 +19,10 @@ from jstitch.frontend.lowering import donation_map
 from jstitch.frontend.mlir import ir
 from jstitch.frontend.observe import Observed, observing
 from jstitch.frontend.rewrite import rewrite_graph
-from jstitch.frontend.stitch import stitch_static
+from jstitch.frontend.stitch import jit_stitched
 from jstitch.frontend.target import Target, find_target
 from jstitch.options import CompileOptions
 from jstitch.passes.base.profile import using
-
-_STATIC = ("static_argnums", "static_argnames")
 
 
 def platform_of(options: CompileOptions) -> str:
@@ -78,8 +76,7 @@ def observe_function(
     """
 
     def jit(g: Callable[..., Any], **settings: Any) -> Any:
-        static = {key: settings[key] for key in _STATIC if key in settings}
-        return jax.jit(stitch_static(g, options, static, whole=True), **settings)
+        return jit_stitched(g, options, **settings)
 
     target_of(options)
     with observing(kernels=_wanted(kernels, options)) as calls:

@@ -10,8 +10,6 @@ import jax.numpy as jnp
 import pytest
 
 import jstitch
-from jstitch.frontend.locations import describe_location, make_location
-from jstitch.frontend.mlir import ir, parse_module
 
 
 def scaled(x: Any) -> Any:
@@ -37,12 +35,12 @@ def test_every_op_has_a_line_of_the_user(tmp_path: Path, f: Any) -> None:
         assert where.startswith(f"{__file__}:"), line
 
 
-def test_frames_of_the_frontend_are_skipped() -> None:
-    ours = str(Path(jstitch.__file__).parent / "frontend" / "primitive.py")
-    with parse_module("module {}").context:
-        bound, user = make_location(f"{ours}:3 (bind)"), make_location("model.py:7 (loss)")
-        assert describe_location(ir.Location.callsite(bound, [user])) == "model.py:7 (loss)"
-        assert describe_location(ir.Location.callsite(user, [bound])) == "model.py:7 (loss)"
-        assert describe_location(ir.Location.fused([bound, user])) == "model.py:7 (loss)"
-        assert describe_location(bound) == ""
-        assert describe_location(ir.Location.file(ours, 3, 0)) == ""
+def test_locations_are_the_users_alone() -> None:
+    """Every op's, behind the kernel's; no frame of ours between the user's, no scope but `jax.jit`'s."""
+    f = jstitch.jit(lambda x: jnp.sin(x) / 3, options=jstitch.CompileOptions(tune="off", strict=True))
+    text = f.lower(jnp.ones((8, 8))).as_text(debug_info=True)
+    assert "stablehlo.custom_call @jstitch" in text
+    for scope in ("jit(<lambda>)/sin", "jit(<lambda>)/div"):
+        assert f'"{scope}"' in text
+    assert 'jstitch.ops = "sine, constant, divide"' in text
+    assert str(Path(jstitch.__file__).parent) not in text

@@ -14,12 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export, lax
-from transform_support import assert_stitched, jit, stitch
+from transform_support import EVERYTHING, assert_stitched
 
 import jstitch
 
 X = np.random.default_rng(0).standard_normal((6, 32)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal(32).astype(np.float32)
+
+KERNELS = EVERYTHING.replace(export_kernels=True)
 
 LOAD = """
 import sys
@@ -46,7 +48,10 @@ def _gradient(f: Any) -> Any:
 
 def test_round_trip_in_a_new_process(tmp_path: Path) -> None:
     since = jstitch.record_count()
-    programs = {"forward": jit(norm), "backward": _gradient(stitch(norm))}
+    programs = {
+        "forward": jstitch.jit(norm, options=KERNELS),
+        "backward": _gradient(jstitch.stitch(norm, KERNELS)),
+    }
     for name, program in programs.items():
         exported = export.export(program, disabled_checks=jstitch.export_checks())(X, W)
         assert "@jstitch" in exported.mlir_module()
@@ -71,17 +76,47 @@ def test_programs_for_gpus_are_exported() -> None:
     def f(x: Any) -> Any:
         return lax.scan(lambda s, r: (norm(s, r), jnp.tanh(s)), x[0], x)
 
-    program = jax.jit(jstitch.stitch(f, jstitch.CompileOptions(target="h200", tune="off")))
+    program = jax.jit(
+        jstitch.stitch(f, jstitch.CompileOptions(target="h200", tune="off", export_kernels=True))
+    )
     made = export.export(program, platforms=["cuda"], disabled_checks=jstitch.export_checks())(X)
     for target in ("@__gpu$xla.gpu.ptx", "@AllocateBuffer"):
         assert target in made.mlir_module()
     assert export.deserialize(made.serialize()).platforms == ("cuda",)
 
 
-def test_vjp_of_an_exported_program() -> None:
-    f = stitch(norm)
-    exported = export.export(jax.jit(f), disabled_checks=jstitch.export_checks())(X, W)
+@pytest.mark.parametrize("options", [EVERYTHING, KERNELS], ids=["portable", "kernels"])
+def test_vjp_of_an_exported_program(options: jstitch.CompileOptions) -> None:
+    f = jstitch.stitch(norm, options)
+    checks = jstitch.export_checks() if options.export_kernels else ()
+    exported = export.export(jax.jit(f), disabled_checks=checks)(X, W)
     restored = export.deserialize(exported.serialize(vjp_order=1))
     found = _gradient(restored.call)(X, W)
     for got, want in zip(found, _gradient(norm)(X, W), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("platforms", [None, ["cpu", "cuda"], ["tpu"]], ids=str)
+def test_the_module_is_that_of_jax_jit(platforms: list[str] | None) -> None:
+    """By default: no call of ours, no check to disable, no platform that cannot be."""
+    since = jstitch.record_count()
+    modules = [
+        export.export(jit(norm), platforms=platforms)(X, W).mlir_module()
+        for jit in (jax.jit, lambda f: jstitch.jit(f, options=EVERYTHING))
+    ]
+    plain, ours = ([line.partition(" loc(")[0] for line in text.splitlines()] for text in modules)
+    assert [line for line in ours if not line.startswith("#")] == [
+        line for line in plain if not line.startswith("#")
+    ]
+    [record] = jstitch.last_report(since)
+    assert record.kernels == 0
+    assert record.reason is not None
+    assert "export_kernels=True" in record.reason
+
+
+def test_kernels_are_exported_for_several_platforms() -> None:
+    """Each platform's own, or its own operations."""
+    f = jstitch.jit(norm, options=KERNELS)
+    exported = export.export(f, platforms=["cpu", "tpu"], disabled_checks=jstitch.export_checks())(X, W)
+    assert "@jstitch" in exported.mlir_module()
+    np.testing.assert_allclose(exported.call(X, W), jax.jit(norm)(X, W), rtol=2e-5, atol=2e-6)

@@ -1,0 +1,122 @@
+"""A stitched call: JAX's own `jit` call, whose name also says how to stitch it.
+
+    call(f, options)(x)     =>     b = jit[name=f jaxpr={ lambda ; a. let ... in (b,) }] x
+
+To every interpreter of jaxprs, ours and other people's, it is a call of `jit`: differentiated, batched,
+checked, discharged, printed and exported by JAX's own rules, all of which keep the name. Only two things look
+at it: the lowering (`jstitch.frontend.lowering`) and, since that sees calls inside a program only, the
+evaluation of such a call outside of any: it becomes a program of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import jax
+from jax.extend.core import jaxpr_as_fun
+
+from jstitch import _jax
+from jstitch.options import CompileOptions
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class StitchedName(str):
+    """A function's name, as people read it, that carries the options of a stitched call.
+
+    It equals no plain string, so that JAX's caches tell a stitched call from a call of the same name.
+    owner: the function that is called. Weak, since JAX's caches keep names for longer.
+    """
+
+    __slots__ = ("options", "owner")
+    options: CompileOptions
+    owner: weakref.ref[Callable[..., Any]]
+
+    def __new__(cls, name: str, options: CompileOptions, owner: Callable[..., Any]) -> StitchedName:
+        new = super().__new__(cls, name)
+        new.options = options
+        new.owner = weakref.ref(owner)
+        return new
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StitchedName) and str(self) == str(other) and self.options == other.options
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((str(self), self.options))
+
+
+_programs: WeakKeyDictionary[Callable[..., Any], dict[Any, Any]] = WeakKeyDictionary()
+"""Of calls of a function that were evaluated outside other programs: the program of each."""
+
+
+def call(f: Callable[P, R], options: CompileOptions) -> Callable[P, R]:
+    """`f` as one stitched call, for `jax.jit` to trace.
+
+    Arguments without a tracer are static there, and f's own business.
+    """
+
+    @_like(f)
+    def stitched(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not _jax.is_staging() or _jax.disabled_jit():
+            return f(*args, **kwargs)
+        numbers = [n for n, arg in enumerate(args) if not _is_dynamic(arg)]
+        names = [key for key, arg in kwargs.items() if not _is_dynamic(arg)]
+        traced = _jax.trace(f, args, kwargs, numbers, names)
+        if traced is None:
+            return f(*args, **kwargs)
+        # JAX drops a call without results before it looks inside, where it may have to complain.
+        if not traced.closed.jaxpr.outvars and not _jax.has_effects(traced.closed):
+            outs = jaxpr_as_fun(traced.closed)(*traced.inputs)
+        else:
+            outs = _jax.bind_jit(traced.closed, traced.inputs, name)
+        return cast(R, jax.tree.unflatten(traced.tree, outs))
+
+    name = StitchedName(_jax.name_of(f), options, stitched)
+    return stitched
+
+
+def _is_dynamic(arg: Any) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arg))
+
+
+def _like(f: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """As `functools.wraps`; of functions without a name, too."""
+
+    def named(g: Callable[P, R]) -> Callable[P, R]:
+        functools.update_wrapper(g, f)
+        g.__name__ = _jax.name_of(f)
+        return g
+
+    return named
+
+
+@functools.lru_cache(maxsize=64)
+def _program_of_orphan(key: tuple[tuple[str, Any], ...]) -> Any:
+    """Of a call whose function is gone, and which some jaxpr still has. They are few, and forgotten."""
+    return _jax.program_of(dict(key[:-1]))
+
+
+def around_evaluation(own: Callable[..., Any]) -> Callable[..., Any]:
+    """The evaluation of `jit` outside other programs: `own`, which is JAX's, but for stitched calls."""
+
+    def evaluate(*args: Any, name: str, **params: Any) -> Any:
+        if not isinstance(name, StitchedName):
+            return own(*args, name=name, **params)
+        params = {"name": name, **params}
+        key, owner = (*params.items(), ("", _jax.trace_context())), name.owner()
+        if owner is None:
+            program = _program_of_orphan(key)
+        else:
+            programs = _programs.setdefault(owner, {})
+            program = programs.get(key) or programs.setdefault(key, _jax.program_of(params))
+        return own(*args, **{**params, "name": str(name), "jaxpr": program})
+
+    return evaluate

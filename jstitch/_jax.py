@@ -80,9 +80,10 @@ def trace(
         kwargs,
         static_argnums=tuple(static_numbers),
         static_argnames=tuple(static_names),
-        result_paths_thunk=lambda: answered[1],
     )
-    jaxpr, _, consts = _pe.trace_to_jaxpr_dynamic(_lu.wrap_init(flat, debug_info=debug), avals)
+    function = _lu.wrap_init(flat, debug_info=debug)
+    function.debug_info = debug._replace(result_paths=lambda: answered[1])
+    jaxpr, _, consts = _pe.trace_to_jaxpr_dynamic(function, avals)
     inputs = leaves
     if any(isinstance(const, _core.Tracer) for const in consts):
         jaxpr, consts, inputs = _pe.convert_constvars_jaxpr(jaxpr), [], [*consts, *leaves]

@@ -119,7 +119,7 @@ def export_checks() -> list[DisabledSafetyCheck]:
     """What to pass as `jax.export.export(..., disabled_checks=...)` for programs with stitched kernels.
 
     Those of `CompileOptions(export_kernels=True)`; by default programs are exported without, and need none.
-    JAX asks the exporter to vouch for custom calls: ours carry their kernels' source, so that a process that has
-    imported jstitch can run the program whatever version of the kernel cache it has.
+    JAX asks the exporter to vouch for custom calls: ours carry their kernels' source, so that a process that
+    has imported jstitch can run the program whatever version of the kernel cache it has.
     """
     return [DisabledSafetyCheck.custom_call(name) for name in (TARGET, build.TARGET, UNSET_TARGET)]

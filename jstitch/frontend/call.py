@@ -1,6 +1,6 @@
 """A stitched call: JAX's own `jit` call, whose name also says how to stitch it.
 
-    call(f, options)(x)     =>     b = jit[name=f jaxpr={ lambda ; a. let ... in (b,) }] x
+    call_of(f, options)(x)  =>     b = jit[name=f jaxpr={ lambda ; a. let ... in (b,) }] x
 
 To every interpreter of jaxprs, ours and other people's, it is a call of `jit`: differentiated, batched,
 checked, discharged, printed and exported by JAX's own rules, all of which keep the name. Only two things look
@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import jax
@@ -21,9 +21,6 @@ from jax.extend.core import jaxpr_as_fun
 
 from jstitch import _jax
 from jstitch.options import CompileOptions
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class StitchedName(str):
@@ -57,16 +54,28 @@ _programs: WeakKeyDictionary[Callable[..., Any], dict[Any, Any]] = WeakKeyDictio
 """Of calls of a function that were evaluated outside other programs: the program of each."""
 
 
-def call(f: Callable[P, R], options: CompileOptions) -> Callable[P, R]:
-    """`f` as one stitched call, for `jax.jit` to trace.
+class Call:
+    """A function as one stitched call, for `jax.jit` to trace.
 
-    Arguments without a tracer are static there, and f's own business.
+    Arguments without a tracer are static there, and the function's own business. The function is held weakly,
+    as JAX holds it: who jits it keeps it alive.
     """
 
-    @_like(f)
-    def stitched(*args: P.args, **kwargs: P.kwargs) -> R:
+    def __init__(self, f: Callable[..., Any], options: CompileOptions) -> None:
+        self._function = _reference(f)
+        self.__name__ = _jax.name_of(f)
+        self._name = StitchedName(self.__name__, options, self)
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        f: Callable[..., Any] = self._function()
+        return f
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        f = self.__wrapped__
         if not _jax.is_staging() or _jax.disabled_jit():
             return f(*args, **kwargs)
+        weakref.ref(f)  # raises what `jax.jit` does when it has something to trace
         numbers = [n for n, arg in enumerate(args) if not _is_dynamic(arg)]
         names = [key for key, arg in kwargs.items() if not _is_dynamic(arg)]
         traced = _jax.trace(f, args, kwargs, numbers, names)
@@ -76,26 +85,32 @@ def call(f: Callable[P, R], options: CompileOptions) -> Callable[P, R]:
         if not traced.closed.jaxpr.outvars and not _jax.has_effects(traced.closed):
             outs = jaxpr_as_fun(traced.closed)(*traced.inputs)
         else:
-            outs = _jax.bind_jit(traced.closed, traced.inputs, name)
-        return cast(R, jax.tree.unflatten(traced.tree, outs))
+            outs = _jax.bind_jit(traced.closed, traced.inputs, self._name)
+        return jax.tree.unflatten(traced.tree, outs)
 
-    name = StitchedName(_jax.name_of(f), options, stitched)
-    return stitched
+
+_calls: WeakKeyDictionary[Callable[..., Any], dict[CompileOptions, Call]] = WeakKeyDictionary()
+"""Of functions: a function that is jitted twice is traced once."""
+
+
+def call_of(f: Callable[..., Any], options: CompileOptions) -> Call:
+    """`f` as one stitched call, the same one for equal options."""
+    try:
+        calls = _calls.setdefault(f, {})
+    except TypeError:  # neither hashed nor referred to weakly: JAX says so when it is called
+        return Call(f, options)
+    return calls.get(options) or calls.setdefault(options, Call(f, options))
+
+
+def _reference(f: Callable[..., Any]) -> Callable[[], Any]:
+    try:
+        return weakref.ref(f)
+    except TypeError:
+        return lambda: f
 
 
 def _is_dynamic(arg: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(arg))
-
-
-def _like(f: Callable[..., Any]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """As `functools.wraps`; of functions without a name, too."""
-
-    def named(g: Callable[P, R]) -> Callable[P, R]:
-        functools.update_wrapper(g, f)
-        g.__name__ = _jax.name_of(f)
-        return g
-
-    return named
 
 
 @functools.lru_cache(maxsize=64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
@@ -9,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import jax
 
 from jstitch import _jax
-from jstitch.frontend.call import around_evaluation, call
+from jstitch.frontend.call import around_evaluation, call_of
 from jstitch.frontend.lowering import around_lowering
 from jstitch.options import CompileOptions
 
@@ -41,6 +42,7 @@ def jit_stitched(f: Callable[..., Any], options: CompileOptions, **settings: Any
     Inside other jitted functions nothing but that call is left of it: `inline` has no meaning to it.
     """
     jax.jit(f, **settings)  # raises what it would
-    jitted: Any = jax.jit(call(f, options), **{**settings, "inline": _jax.INLINE_EARLY})
-    jitted.__wrapped__ = f
+    jitted: Any = jax.jit(call_of(f, options), **{**settings, "inline": _jax.INLINE_EARLY})
+    functools.update_wrapper(jitted, f)
+    jitted.__name__ = _jax.name_of(f)
     return jitted

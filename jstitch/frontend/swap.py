@@ -21,7 +21,7 @@ import jax
 
 from jstitch import _jax
 from jstitch.frontend.background import WORKER, Worker
-from jstitch.frontend.call import call
+from jstitch.frontend.call import call_of
 from jstitch.options import CompileOptions
 from jstitch.runtime.report import note, recording
 
@@ -46,7 +46,7 @@ class SwappingJit:
         named(self)  # with `__wrapped__`, which is the user's
         # Both call it, and so share its trace.
         self._function: Any = jax.jit(function, **{key: settings[key] for key in _STATIC if key in settings})
-        self._call = call(self._function, options)
+        self._call = call_of(self._function, options)
         self._worker = worker
         self._allowed = threading.local()
         self.stitched: Any = jax.jit(named(_own(self._guarded)), **{**settings, "inline": _jax.INLINE_EARLY})

@@ -82,8 +82,7 @@ class _Columns:
     common: dict[Buffer, Common] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        threads = 1 << (self.lane.columns - 1).bit_length()
-        self.team = Team(threads, self.block // threads)
+        self.team = Team.fitting(1 << (self.lane.columns - 1).bit_length(), self.block)
         self.nests = [[deal(n) for n in s.nests] for s in self.lane.stages[: self.lane.before]]
         self.nbytes = sum(slices_bytes(d.combines, self.team) for stage in self.nests for d in stage)
         for b in self.lane.common:

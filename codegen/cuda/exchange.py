@@ -13,6 +13,7 @@ from jstitch.codegen.kernel_ir import OTHER, Combine
 from jstitch.ir.types import DType
 
 SLOT = 8  # bytes of one value in the arena
+TEAM_BARRIERS = 15  # of a CTA, numbered from 1: the hardware has 16, the first is the whole CTA's
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,16 @@ class Team:
 
     threads: int
     teams: int
+
+    @staticmethod
+    def fitting(threads: int, block: int) -> Team:
+        """Teams of `threads` in a CTA of `block`, or of more where there were more of them than barriers.
+
+        A CTA may be larger than its teams need when its launch packs them with others that need it all.
+        """
+        while threads > WARP and block > threads * TEAM_BARRIERS:
+            threads *= 2
+        return Team(threads, max(1, block // threads))
 
     @property
     def block(self) -> int:

@@ -227,7 +227,7 @@ def _choose_team(
 ) -> Team:
     """Threads asked for, or enough for a row's elements in registers, and for vectors next to each other."""
     if asked:
-        return Team(asked, max(1, block // asked))
+        return Team.fitting(asked, block)
     size = max((d.size for d in nests if d.loops), default=1)
     width = widths.get(size, 1)
     held = [k for k in wanted.repeated if wanted.sizes[k] == size]
@@ -235,7 +235,7 @@ def _choose_team(
     items = max(width, min(ITEMS, WORDS // max(arrays, 1)))
     threads = max(min(WARP, -(-size // width)), -(-size // items))
     threads = min(MOST_THREADS, 1 << (threads - 1).bit_length())
-    return Team(threads, max(1, block // threads))
+    return Team.fitting(threads, block)
 
 
 def _reread(homes: Homes, wanted: Wanted) -> int:

@@ -10,11 +10,12 @@ from llvmlite import ir
 from jstitch.codegen.cpu.expression import Value
 from jstitch.codegen.cuda.builder import Builder
 from jstitch.codegen.cuda.declare import Function, Misuse, scalar, widen
+from jstitch.codegen.cuda.exchange import TEAM_BARRIERS
 from jstitch.codegen.cuda.scalar import F32, Argument, Operand, index_kind
 
 WORD = ir.IntType(32)
 ALL = ir.Constant(WORD, -1)  # the lanes of a warp
-MAX_TEAM_BARRIER, WARP = 15, 32
+WARP = 32
 
 
 def _register(name: str, register: str) -> Function:
@@ -40,8 +41,8 @@ def _barrier_team(builder: Builder, arguments: Sequence[Argument]) -> None:
     team, threads = (scalar("barrier_team", a) for a in arguments)
     if not isinstance(threads.number, int) or threads.number % WARP or threads.number <= 0:
         raise Misuse("a constant multiple of 32 threads in barrier_team", str(threads.number))
-    if isinstance(team.number, int) and not 1 <= team.number <= MAX_TEAM_BARRIER:
-        raise Misuse(f"a barrier number from 1 to {MAX_TEAM_BARRIER}", str(team.number))
+    if isinstance(team.number, int) and not 1 <= team.number <= TEAM_BARRIERS:
+        raise Misuse(f"a barrier number from 1 to {TEAM_BARRIERS}", str(team.number))
     number = _word(builder, "barrier_team", team)
     builder.external("llvm.nvvm.barrier.sync.cnt", ir.VoidType(), number, ir.Constant(WORD, threads.number))
 

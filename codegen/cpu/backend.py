@@ -6,8 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from jstitch.codegen.backend import Built, KernelCall
+from jstitch.codegen.backend import Built, CannotBuildError, KernelCall
 from jstitch.codegen.cpu.build import prepare
+from jstitch.codegen.cpu.check_integers import check_integers
 from jstitch.codegen.cpu.emit import Emitted, emit
 from jstitch.codegen.cpu.stream import Streamed
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Load, Store
@@ -26,6 +27,9 @@ class CpuBackend:
 
     def build(self, kernel: Kernel, cache_dir: str | None) -> Built:
         emitted = emit(kernel)
+        problems = check_integers(emitted.source)
+        if problems:
+            raise CannotBuildError(f"integers that may not fit: {problems[0]}")
         config = prepare(emitted.source, cache_dir)
         aliases = {emitted.results.index(r): emitted.operands.index(a) for r, a in kernel.aliases.items()}
         call = KernelCall(

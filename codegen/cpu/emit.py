@@ -127,7 +127,7 @@ def _emit_class(lanes: Sequence[Lane], base: int, slots: Slots) -> list[str]:
     out = [f"# {rows}, {lane.programs} programs" + (f", {len(lanes)} times" if len(lanes) > 1 else "")]
     first = f"program - {base}" if base else "program"
     if len(lanes) > 1:
-        out += [f"lane = quotient({first}, {lane.programs})", f"p = {first} - lane * {lane.programs}"]
+        out += [f"lane = quotient({first}, {lane.programs})", f"p = remainder_pos({first}, {lane.programs})"]
     else:
         out.append(f"p = {first}")
     members = [_buffers(other) for other in lanes]
@@ -208,7 +208,8 @@ class _Lane:
         name, block = loop.var.name, streams[0].tile.type.size
         blocks, first, last = f"{-(-loop.hi // block)}", "", f"{loop.hi}"
         if self.lane.flat:
-            blocks, first, last = f"quotient(hi - lo + {block - 1}, {block})", "lo + ", "hi"
+            length = f"clamp_index(hi - lo, 0, {self.lane.share})"
+            blocks, first, last = f"quotient({length} + {block - 1}, {block})", "lo + ", "hi"
         even = not self.lane.flat and loop.hi % block == 0
         out = [
             f"start = {first}w * {block}",

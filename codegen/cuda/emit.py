@@ -14,13 +14,13 @@ from jstitch.codegen.cuda.emit_lane import LaneText, emit_lane
 from jstitch.codegen.cuda.emit_nest import indent
 from jstitch.codegen.cuda.emit_strips import emit_strips
 from jstitch.codegen.cuda.emit_tiles import emit_tiles
+from jstitch.codegen.cuda.index_bits import index_bits
 from jstitch.codegen.cuda.source import CudaSource, Launch, Mode, Parameter
 from jstitch.codegen.cuda.strips import StripLane, in_strips
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Let, Load, Phase, Store
 from jstitch.codegen.memory_map import LaneMap
 
 BLOCK = 256
-SMALL_INDEX = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,9 @@ def emit(kernel: Kernel, arena_bytes: int) -> Emitted:
     phases = in_strips(kernel.phases, in_place)
     for n, phase in enumerate(phases):
         part = _Phase(phase, f"phase{n}", in_place, written, arena_bytes)
-        texts += ["", "", *part.text()]
-        launches.append(part.launch())
+        lines = part.text()
+        texts += ["", "", *lines]
+        launches.append(part.launch("\n".join(lines)))
         buffers.append(part.buffers)
         memory += (replace(found, phase=n) for found in part.memory())
         written |= set(part.buffers.results)
@@ -123,7 +124,7 @@ class _Phase:
         first = f"block() - {base}" if base else "block()"
         if len(lanes) == 1:
             return [*out, f"p = {first}", *text.lines]
-        out += [f"lane = quotient({first}, {text.programs})", f"p = {first} - lane * {text.programs}"]
+        out += [f"lane = quotient({first}, {text.programs})", f"p = remainder_pos({first}, {text.programs})"]
         out += _tree([(k + 1, _pointers(lane)) for k, lane in enumerate(lanes)], "lane")
         return out + list(text.lines)
 
@@ -142,12 +143,11 @@ class _Phase:
         ]
         return operands + [b.name for b in self.buffers.results]
 
-    def launch(self) -> Launch:
+    def launch(self, text: str) -> Launch:
+        """text: of its function."""
         grid = sum(text.programs * len(lanes) for text, lanes in self.pieces)
         block = max(text.block for text, _ in self.pieces)
         shared = max(text.shared_bytes for text, _ in self.pieces)
-        both = (*self.buffers.operands, *self.buffers.results)
-        large = any(b.type.size >= SMALL_INDEX for b in both) or grid * block >= SMALL_INDEX
         work = sum(lane.work for lane in self.phase.lanes)
         moved = [(text.traffic, len(lanes)) for text, lanes in self.pieces]
         return Launch(
@@ -155,7 +155,7 @@ class _Phase:
             grid,
             block,
             shared,
-            64 if large else 32,
+            index_bits(text, grid, block),
             self._described(),
             work,
             sum(read * n for (read, _), n in moved),

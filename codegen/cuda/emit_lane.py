@@ -217,8 +217,8 @@ class RowLane:
     def _program_rows(self, body: list[str]) -> list[str]:
         """A program's rows, in turn; every team makes as many turns where a warp holds several."""
         lane, teams = self.lane, self.team.teams
-        lo = f"lo = quotient(p * {lane.rows}, {lane.programs})"
-        hi = f"hi = quotient((p + 1) * {lane.rows}, {lane.programs})"
+        lo = f"lo = {share_begins('p', lane.rows, lane.programs)}"
+        hi = f"hi = {share_begins('(p + 1)', lane.rows, lane.programs)}"
         if not self.names.guarded:
             start = "lo + team" if teams > 1 else "lo"
             return [lo, hi, f"for r in range({start}, hi, {teams}):", *indent(body)]
@@ -258,6 +258,17 @@ class RowLane:
     def _exchange_again(self, combines: Sequence[Combine]) -> list[str]:
         """Inside a loop: the next turn waits until this one's values are read."""
         return self._exchange(combines) + (self.team.barrier if self.team.threads > WARP else [])
+
+
+def share_begins(number: str, rows: int, shares: int) -> str:
+    """The first row of a share, quotient(number * rows, shares), by numbers that are no larger than `rows`.
+
+    24000000 rows in 198 shares   ->   number * 121212 + quotient(number * 24, 198)
+    """
+    each, rest = divmod(rows, shares)
+    whole = number if each == 1 else f"{number} * {each}"
+    part = f"quotient({number} * {rest}, {shares})"
+    return " + ".join([whole] * (each > 0) + [part] * (rest > 0))
 
 
 def _zero(dtype: DType) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from jstitch.codegen.comments import stage_comments
 from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, deal, mentions
-from jstitch.codegen.cuda.emit_lane import LaneText, RowLane
+from jstitch.codegen.cuda.emit_lane import LaneText, RowLane, share_begins
 from jstitch.codegen.cuda.emit_nest import Names, NestText, guarded, indent
 from jstitch.codegen.cuda.exchange import Team, exchange_slices, slices_bytes
 from jstitch.codegen.cuda.homes import Common, Homes, InRegisters, NoRoom, find_homes
@@ -181,8 +181,8 @@ class _Rows(RowLane):
         number = f"first + k_row * {teams} + team" if many > 1 else "first + team"
         body = [f"q = {number}", "ok = q < hi", "r = clamp_index(q, lo, hi - 1)", *body]
         return [
-            f"lo = quotient({BAND} * {rows}, {bands})",
-            f"hi = quotient(({BAND} + 1) * {rows}, {bands})",
+            f"lo = {share_begins(BAND, rows, bands)}",
+            f"hi = {share_begins(f'({BAND} + 1)', rows, bands)}",
             f"for first in range(lo, hi, {teams * many}):",
             *indent([f"for k_row in unroll({many}):", *indent(body)] if many > 1 else body),
         ]

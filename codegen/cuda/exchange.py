@@ -68,7 +68,7 @@ def exchange(
         return lines
     warps = team.threads // WARP
     slots = {name: offset + k * SLOT * (team.block // WARP) for k, name in enumerate(_names(combines))}
-    first = f"quotient(thread() - {thread}, 32) + " if team.teams > 1 else ""
+    first = f"team * {warps} + " if team.teams > 1 else ""
     lines.append(f"if remainder_pos({thread}, 32) == 0:")
     for name, at in slots.items():
         scale = SLOT // dtypes[name].itemsize

@@ -6,6 +6,6 @@ It takes what NVVM emits for this project's kernels: one dimension, pointer para
 """
 
 from jstitch.codegen.cuda.ptx.error import PtxError
-from jstitch.codegen.cuda.ptx.run import Counts, run_ptx
+from jstitch.codegen.cuda.ptx.run import Counts, Last, run_ptx
 
-__all__ = ["Counts", "PtxError", "run_ptx"]
+__all__ = ["Counts", "Last", "PtxError", "run_ptx"]

@@ -16,7 +16,7 @@ from jstitch.codegen.cuda.ptx.scalar import Array
 
 Times = NDArray[np.int64]
 
-THREAD_BITS = 31
+THREAD_BITS = 33
 ALONE = (1 << THREAD_BITS + 3) - 1  # the thread and the level, which is 0 for SAME
 SAME, WARP, TEAM, CTA, GRID = range(5)
 

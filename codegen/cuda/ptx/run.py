@@ -56,6 +56,17 @@ class Counts:
     distinct_written: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Last:
+    """The last CTAs of a launch, for arguments of which only the ends are there.
+
+    ctas: how many. missing: bytes of each argument before its array.
+    """
+
+    ctas: int
+    missing: Sequence[int]
+
+
 @functools.lru_cache(maxsize=64)
 def load_program(text: str, entry: str) -> Program:
     """The entry of a PTX text, ready to run. Raises PtxError for what is not understood."""
@@ -63,32 +74,41 @@ def load_program(text: str, entry: str) -> Program:
 
 
 def run_ptx(
-    text: str, entry: str, grid: int, block: int, shared_bytes: int, arguments: Sequence[NDArray[Any]]
+    text: str,
+    entry: str,
+    grid: int,
+    block: int,
+    shared_bytes: int,
+    arguments: Sequence[NDArray[Any]],
+    last: Last | None = None,
 ) -> Counts:
     """Run grid x block threads; `arguments`: contiguous arrays, one per pointer parameter, changed in place.
 
-    The same memory may be given twice. Raises PtxError for any defect: a wild, misaligned or racing access,
-    a read of shared memory that nobody wrote, a barrier or shuffle that threads miss, an unknown instruction.
+    The same memory may be given twice. last: run no other CTAs. Raises PtxError for any defect: a wild,
+    misaligned or racing access, a read of shared memory that nobody wrote, a barrier or shuffle that threads
+    miss, an unknown instruction.
     """
     program = load_program(text, entry)
     _check_launch(program, block, arguments)
     regions = _arguments(arguments)
     windows = {**{r.base >> WINDOW: r for r in regions}, **_variables(program)}
-    parameters = _parameter_region(regions)
+    missing = last.missing if last else [0] * len(regions)
+    addresses = [r.base - before for r, before in zip(regions, missing, strict=True)]
+    parameters = _parameter_region(addresses)
     clock, tally, steps, barriers = Clock(), Tally(), 0, 0
     size = program.flat.shared_bytes + shared_bytes
     per_batch = max(
         1, min(BATCH_LANES // block, BATCH_BYTES // max(size, program.flat.local_bytes * block, 1))
     )
     with np.errstate(all="ignore"):
-        for first in range(0, grid, per_batch):
+        for first in range(grid - last.ctas if last else 0, grid, per_batch):
             ctas = min(per_batch, grid - first)
             order = Order(clock, block, ctas, first * block)
             shared, local = _shared(size, ctas, block), _local(program, ctas * block)
             memory = Memory(windows, shared, local, parameters, tally)
             lanes = np.arange(ctas * block)
             frame = Frame(lanes, lanes + first * block, order, [], memory, grid)
-            batch = Batch(program, frame, _parameters(program, regions))
+            batch = Batch(program, frame, _parameters(program, addresses))
             batch.run()
             steps, barriers = steps + batch.steps, barriers + batch.barriers
     return _counts(regions, tally, steps, barriers)
@@ -151,16 +171,13 @@ def _local(program: Program, lanes: int) -> Region:
     return Region("local memory", LOCAL_BASE, size, data, None, unit_of=np.arange(lanes), stride=stride)
 
 
-def _parameters(program: Program, regions: list[Region]) -> dict[int, NDArray[Any]]:
-    names = (f"{formal}+0" for formal in program.flat.entry.formals)
-    numbers = (program.operands.numbers[name] for name in names)
-    return {
-        number: np.array([region.base], np.uint64) for number, region in zip(numbers, regions, strict=True)
-    }
+def _parameters(program: Program, addresses: Sequence[int]) -> dict[int, NDArray[Any]]:
+    numbers = (program.operands.numbers[f"{formal}+0"] for formal in program.flat.entry.formals)
+    return {n: np.array([address], np.uint64) for n, address in zip(numbers, addresses, strict=True)}
 
 
-def _parameter_region(regions: list[Region]) -> Region:
-    data = np.array([region.base for region in regions], np.uint64).view(np.uint8)
+def _parameter_region(addresses: Sequence[int]) -> Region:
+    data = np.array(addresses, np.uint64).view(np.uint8)
     return Region("parameters", PARAMETER_BASE, len(data), data, None, writable=False)
 
 

@@ -16,14 +16,17 @@ import numpy as np
 import pytest
 from jax import Array
 
+from jstitch.codegen.cpu.check_integers import check_integers
+from jstitch.codegen.cpu.emit import emit as cpu_emit
 from jstitch.codegen.cuda.emit import Emitted
 from jstitch.codegen.cuda.ptx import Last, run_ptx
 from jstitch.codegen.cuda.ptx_text import entry_name
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
+from jstitch.ir.graph import Graph
 from jstitch.ir.ops import KERNEL
 from tests.codegen.cuda import stitched
-from tests.codegen.cuda.stitched import PROFILES, PTX, ptx_of, stitch
+from tests.codegen.cuda.stitched import PROFILES, PTX, ptx_of, stitch, stitch_for_cpu
 
 pytestmark = pytest.mark.skipif(stitched.WHY_NO_PTX is not None, reason=str(stitched.WHY_NO_PTX))
 ALIGNED = 16  # bytes of the widest access
@@ -41,11 +44,14 @@ def gradients(x: Array, gamma: Array, upstream: Array) -> tuple[Array, ...]:
     return tuple(jax.vjp(rms_norm, x, gamma)[1](upstream))
 
 
+def graph_of(f: Callable[..., Any], shapes: Shapes) -> Graph:
+    args = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
+    return import_module(parse_module(jax.jit(f).lower(*args).as_text()))
+
+
 @cache
 def made(f: Callable[..., Any], shapes: Shapes) -> stitched.Stitched:
-    args = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes]
-    graph = import_module(parse_module(jax.jit(f).lower(*args).as_text()))
-    found = stitch(graph, PROFILES["h200"])
+    found = stitch(graph_of(f, shapes), PROFILES["h200"])
     assert not found.recorder.refused
     return found
 
@@ -130,3 +136,61 @@ def test_the_last_rows_of_a_softmax_of_two_to_the_31() -> None:
     own = 64 + launch.block  # the last CTA has 64 rows
     assert (written[: there - own] == 77.0).all()
     np.testing.assert_allclose(written[-own:], shares[-own:], rtol=1e-5)
+
+
+# -- fifty billion elements -------------------------------------------------------------------------------
+
+MANY = 50_000_000_000
+
+
+def elementwise(x: Array) -> Array:
+    return jnp.exp(x) * 2 + jnp.tanh(x)
+
+
+def positions(x: Array) -> Array:
+    return x + jnp.arange(x.size, dtype=jnp.int32).astype(x.dtype)
+
+
+def columns(x: Array) -> Array:
+    return jax.nn.softmax(x, axis=0)
+
+
+def turned(x: Array) -> Array:
+    return jnp.exp(x).T + 1
+
+
+def picked(x: Array, rows: Array) -> Array:
+    return jax.nn.softmax(x[rows] * 2.0)
+
+
+FIFTY_BILLION: dict[str, tuple[Callable[..., Any], Shapes]] = {
+    "elements": (elementwise, (((MANY,), np.float32),)),
+    "positions": (positions, (((MANY,), np.float32),)),
+    "short rows": (jax.nn.softmax, (((MANY // 2, 2), np.float32),)),
+    "long rows": (jax.nn.softmax, (((4, MANY // 4), BF16),)),
+    "columns": (columns, (((MANY // 64, 64), np.float32),)),
+    "partial results": (
+        gradients,
+        (((MANY // 1024, 1024), BF16), ((1024,), BF16), ((MANY // 1024, 1024), BF16)),
+    ),
+    "turned": (turned, (((200_000, 250_000), np.float32),)),
+    "picked": (picked, (((MANY // 64, 64), np.float32), ((1000,), np.int32))),
+}
+
+
+@pytest.mark.parametrize("name", FIFTY_BILLION)
+def test_fifty_billion_elements_have_kernels(name: str) -> None:
+    """On both targets, all of it proven; what touches so many in 64 bits."""
+    f, shapes = FIFTY_BILLION[name]
+    found = made(f, shapes)
+    assert found.sources[0].launches[0].index_bits == 64
+    on_cpu = stitch_for_cpu(graph_of(f, shapes))
+    kernels = [op.attrs["kernel"] for op in on_cpu.ops if op.name == KERNEL]
+    assert kernels
+    assert not any(check_integers(cpu_emit(kernel).source) for kernel in kernels)
+
+
+def test_more_rows_than_a_launch_has_ctas_stay_with_xla() -> None:
+    found = stitch(graph_of(jax.nn.softmax, (((3_000_000_000, 20_000), np.float32),)), PROFILES["h200"])
+    assert not found.kernels
+    assert found.recorder.refused == ["needs 3,000,000,000 CTAs, a launch has 2,147,483,647 at most"]

@@ -10,33 +10,26 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from jstitch.codegen.cuda.divide_phases import divide_phases
 from jstitch.codegen.cuda.emit_lane import LaneText, emit_lane
 from jstitch.codegen.cuda.emit_nest import indent
 from jstitch.codegen.cuda.emit_strips import emit_strips
 from jstitch.codegen.cuda.emit_tiles import emit_tiles
 from jstitch.codegen.cuda.index_bits import index_bits
+from jstitch.codegen.cuda.launch_buffers import LaunchBuffers, launch_buffers, touched_buffers
 from jstitch.codegen.cuda.source import CudaSource, Launch, Mode, Parameter
 from jstitch.codegen.cuda.strips import StripLane, in_strips
-from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Let, Load, Phase, Store
+from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase
 from jstitch.codegen.memory_map import LaneMap
 
 BLOCK = 256
 
 
 @dataclass(frozen=True)
-class LaunchBuffers:
-    """What a launch's custom call takes and gives. aliases: position in results -> in operands."""
-
-    operands: tuple[Buffer, ...]
-    results: tuple[Buffer, ...]
-    aliases: Mapping[int, int]
-
-
-@dataclass(frozen=True)
 class Emitted:
     """The source, its launches' phases and buffers, and where lanes keep values (alike ones once).
 
-    phases: may be fewer than the kernel's, see `in_strips`.
+    phases: one for each launch; they may be fewer than the kernel's (`in_strips`) or more (`divide_phases`).
     """
 
     source: CudaSource
@@ -53,7 +46,7 @@ def emit(kernel: Kernel, arena_bytes: int) -> Emitted:
     buffers: list[LaunchBuffers] = []
     memory: list[LaneMap] = []
     written: set[Buffer] = set()
-    phases = in_strips(kernel.phases, in_place)
+    phases = divide_phases(in_strips(kernel.phases, in_place), in_place)
     for n, phase in enumerate(phases):
         part = _Phase(phase, f"phase{n}", in_place, written, arena_bytes)
         lines = part.text()
@@ -82,7 +75,7 @@ class _Phase:
         arena_bytes: int,
     ) -> None:
         self.phase, self.name, self.arena_bytes = phase, name, arena_bytes
-        self.buffers = _buffers(phase, in_place, written)
+        self.buffers = launch_buffers(phase, in_place, written)
         self.changed = {*self.buffers.results, *(in_place[r] for r in self.buffers.results if r in in_place)}
         self.pieces = self._pieces()
 
@@ -98,7 +91,7 @@ class _Phase:
 
     def _emit(self, lane: Lane, block: int, named: bool = False) -> LaneText:
         """named: by the kernel's names of its buffers; else by numbers, which equal lanes share."""
-        numbers = {b: b.name if named else f"b{n}" for n, b in enumerate(_touched(lane))}
+        numbers = {b: b.name if named else f"b{n}" for n, b in enumerate(touched_buffers(lane))}
         given = numbers.__getitem__, lambda b: b not in self.changed, self.arena_bytes, block
         if isinstance(lane, StripLane):
             return emit_strips(lane, *given)
@@ -177,40 +170,13 @@ class _Phase:
         return tuple(found)
 
 
-def _buffers(phase: Phase, in_place: Mapping[Buffer, Buffer], written: set[Buffer]) -> LaunchBuffers:
-    """Operands: what earlier launches or the caller made; results: what this one writes."""
-    touched = dict.fromkeys(b for lane in phase.lanes for b in _touched(lane))
-    stores = {i.buffer for i in _instructions(phase) if isinstance(i, Store)}
-    results = [b for b in touched if b in stores]
-    operands = [b for b in touched if b not in stores]
-    aliases: dict[int, int] = {}
-    for n, b in enumerate(results):
-        source = b if b in written else in_place.get(b)
-        if source is not None:
-            if source not in operands:
-                operands.append(source)
-            aliases[n] = operands.index(source)
-    return LaunchBuffers(tuple(operands), tuple(results), aliases)
-
-
 def _unquoted(lane: Lane) -> Lane:
     """The lane without the user's lines: equal lanes of different lines share code."""
     return replace(lane, stages=tuple(replace(stage, lines=()) for stage in lane.stages))
 
 
-def _instructions(phase: Phase) -> list[Load | Store | Let]:
-    nests = (nest for lane in phase.lanes for stage in lane.stages for nest in stage.nests)
-    return [i for nest in nests for i in (*nest.body, *nest.after)]
-
-
-def _touched(lane: Lane) -> list[Buffer]:
-    """Buffers in memory that a lane touches, in order of first use."""
-    found = (i.buffer for i in _instructions(Phase((lane,))) if not isinstance(i, Let))
-    return [b for b in dict.fromkeys(found) if b.space.value != "arena"]
-
-
 def _pointers(lane: Lane) -> list[str]:
-    return [f"b{k} = {b.name}" for k, b in enumerate(_touched(lane))]
+    return [f"b{k} = {b.name}" for k, b in enumerate(touched_buffers(lane))]
 
 
 def _tree(branches: Sequence[tuple[int, list[str]]], number: str = "block()") -> list[str]:

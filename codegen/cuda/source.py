@@ -18,6 +18,7 @@ from typing import Any, Literal
 from jstitch.codegen.comments import strip_comments
 
 Mode = Literal["read", "write", "update"]
+MOST_PARAMETERS = 1024  # of a launch: more, and XLA built for a CUDA before 12.1 refuses it when it runs
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,13 @@ class Launch:
     work: int
     bytes_read: int = 0
     bytes_written: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.parameters) > MOST_PARAMETERS:
+            raise ValueError(
+                f"Expected at most {MOST_PARAMETERS} parameters of a launch, found {len(self.parameters)} of"
+                f" {self.function}. `divide_phases` makes several launches of a phase that has more."
+            )
 
 
 @dataclass(frozen=True)

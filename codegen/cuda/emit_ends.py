@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from jstitch.codegen.cuda.deal import WARP, Mode
 from jstitch.codegen.cuda.emit_nest import indent, suffix
 from jstitch.codegen.cuda.exchange import SLOT, Team, exchange, merge
-from jstitch.codegen.cuda.homes import Common, Homes, InArena, InRegisters, NoRoom, Scalar
+from jstitch.codegen.cuda.homes import Common, Homes, InArena, InRegisters, Scalar
 from jstitch.codegen.cuda.wanted import Carry
 from jstitch.codegen.kernel_ir import OTHER, Buffer, Combine
 
 
 @dataclass(eq=False)
 class Ends:
-    """The end of a lane. base: the arena offset of the team's share, as text. reserved: where it begins."""
+    """The end of a lane. base: the arena offset of the team's share, as text. reserved: of the first one."""
 
     homes: Homes
     pointer: Callable[[Buffer], str]
@@ -34,6 +34,12 @@ class Ends:
         self.team = self.homes.team
 
     @property
+    def start(self) -> int:
+        """Where exchanges may begin: behind the teams' shares while something carried is still in them."""
+        held = any(isinstance(self.homes.tiles[b], InArena) for b in self.homes.carries)
+        return self.reserved + (-(-self.homes.arena * self.team.teams // 16) * 16 if held else 0)
+
+    @property
     def nbytes(self) -> int:
         """Arena bytes from 0 on."""
         most = 0
@@ -43,7 +49,7 @@ class Ends:
                 most = max(most, len(carries) * SLOT * max(1, self.team.block // WARP))
             elif self.team.teams > 1:
                 most = max(most, len(carries) * _row_bytes(carries) * self.team.teams)
-        return self.reserved + most if most else 0
+        return self.start + most if most else 0
 
     def lines(self) -> list[str]:
         """Statements for all that is carried."""
@@ -70,16 +76,14 @@ class Ends:
                 lines += ["if t > 0:", f"    {name} = {carry.identity}"]
         dtypes = {name: b.type.dtype for name, b in zip(combine.names, combine.buffers, strict=True)}
         whole = Team(self.team.block, 1)
-        lines += exchange([combine], dtypes, whole, self.reserved, "thread()")
+        lines += exchange([combine], dtypes, whole, self.start, "thread()")
         return [*lines, "if thread() == 0:", *indent(self._stores(combine))]
 
     def _rows(self, combine: Combine) -> list[str]:
         """Rows of numbers: combined over the teams, element by element."""
-        carries, teams, tile = self._carries(combine), self.team.teams, self.reserved
+        carries, teams, tile = self._carries(combine), self.team.teams, self.start
         if teams == 1:
             return self._own_elements(combine, self._stores(combine))
-        if any(isinstance(self.homes.tiles[b], InArena) for b in combine.buffers):
-            raise NoRoom("partial results in the arena with several teams")
         size = max(c.size for c in carries)
         row, put, first, other = _row_bytes(carries), [], [], []
         for name, c in zip(combine.names, carries, strict=True):

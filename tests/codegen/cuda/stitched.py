@@ -100,12 +100,14 @@ class Stitched:
         return execute(self.graph, args, run_one)
 
 
-def stitch(graph: Graph, wanted: Profile, donate: bool = False) -> Stitched:
+def stitch(
+    graph: Graph, wanted: Profile, donate: bool = False, options: CompileOptions = OPTIONS
+) -> Stitched:
     """Kernels for CUDA in the place of every pattern; `donate`: inputs' memory may be taken by outputs."""
     recorder, canonical = Recorder(), run(graph)
     donated = _pairs(canonical) if donate else {}
     with profile.using(wanted):
-        made = stitch_graph(canonical, OPTIONS, "k", open_dump(OPTIONS, "k"), recorder, donated)
+        made = stitch_graph(canonical, options, "k", open_dump(options, "k"), recorder, donated)
     return Stitched(made, recorder)
 
 

@@ -1,0 +1,72 @@
+"""Lanes of a launch have CTAs of one size: where it is larger than a lane needs, the lane is not refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks.check import require_equal
+from benchmarks.workloads.norms import layer_norm
+from jstitch.frontend.importer import import_module
+from jstitch.frontend.mlir import parse_module
+from jstitch.ir.interpret import interpret
+from tests.analysis.programs import pullback
+from tests.codegen.cuda import stitched
+from tests.codegen.cuda.forms import met
+from tests.codegen.cuda.packs import sums_of_all_kinds
+from tests.codegen.cuda.stitched import PROFILES, MakeMachine, Stitched, interpreted, simulated, stitch
+
+MACHINES = [
+    simulated,
+    pytest.param(
+        interpreted,
+        marks=pytest.mark.skipif(stitched.WHY_NO_PTX is not None, reason=str(stitched.WHY_NO_PTX)),
+    ),
+]
+IN_ARENA = "kept in: partial results, in the arena"
+LONG = (2, 12_000)  # rows for CTAs of 1,024 threads
+
+
+def run(
+    f: Callable[..., Any], shapes: Sequence[tuple[int, ...]], machine: MakeMachine, dtype: Any = np.float32
+) -> Stitched:
+    """The program's kernels, which give what the Graph interpreter gives."""
+    rng = np.random.default_rng(0)
+    args = [rng.normal(size=shape).astype(dtype) for shape in shapes]
+    graph = import_module(parse_module(jax.jit(f, keep_unused=True).lower(*args).as_text()))
+    made = stitch(graph, PROFILES["h200"])
+    assert not made.recorder.refused
+    require_equal(tuple(made.run(args, machine)), interpret(graph, args), 1e-4, "kernels")
+    return made
+
+
+def blocks(made: Stitched) -> list[int]:
+    return [launch.block for source in made.sources for launch in source.launches]
+
+
+def with_softmax(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda y, *args: (jax.nn.softmax(y), f(*args))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_partial_results_of_several_teams_in_the_arena(machine: MakeMachine) -> None:
+    """256 threads keep them in registers, of which a thread among 1,024 has too few."""
+
+    def gradients(x: Any, gamma: Any, beta: Any, upstream: Any) -> Any:
+        return pullback(layer_norm, x, gamma, beta, upstream)
+
+    shapes = [(5, 2048), (2048,), (2048,), (5, 2048)]
+    assert not met(run(gradients, shapes, machine, jnp.bfloat16))[IN_ARENA]
+    packed = run(with_softmax(gradients), [LONG, *shapes], machine, jnp.bfloat16)
+    assert met(packed)[IN_ARENA]
+    assert 1024 in blocks(packed)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_totals_are_combined_while_partial_results_are_in_the_arena(machine: MakeMachine) -> None:
+    assert met(run(sums_of_all_kinds, [(64, 9000)] * 2, machine))[IN_ARENA]

@@ -15,6 +15,7 @@ from jstitch.codegen.cuda.emit_lane import LaneText, emit_lane
 from jstitch.codegen.cuda.emit_nest import indent
 from jstitch.codegen.cuda.emit_strips import emit_strips
 from jstitch.codegen.cuda.emit_tiles import emit_tiles
+from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.cuda.index_bits import index_bits
 from jstitch.codegen.cuda.launch_buffers import LaunchBuffers, launch_buffers, touched_buffers
 from jstitch.codegen.cuda.source import CudaSource, Launch, Mode, Parameter
@@ -41,23 +42,36 @@ class Emitted:
 def emit(kernel: Kernel, arena_bytes: int) -> Emitted:
     """Text and launches of a kernel. arena_bytes: shared memory that a CTA may have. Raises NoRoom."""
     in_place = {kernel.results[r]: kernel.args[a] for r, a in kernel.aliases.items()}
-    texts: list[str] = []
-    launches: list[Launch] = []
-    buffers: list[LaunchBuffers] = []
-    memory: list[LaneMap] = []
+    parts: list[_Phase] = []
     written: set[Buffer] = set()
-    phases = divide_phases(in_strips(kernel.phases, in_place), in_place)
-    for n, phase in enumerate(phases):
-        part = _Phase(phase, f"phase{n}", in_place, written, arena_bytes)
-        lines = part.text()
-        texts += ["", "", *lines]
-        launches.append(part.launch("\n".join(lines)))
-        buffers.append(part.buffers)
-        memory += (replace(found, phase=n) for found in part.memory())
+    todo = divide_phases(in_strips(kernel.phases, in_place), in_place)
+    while todo:
+        phase = todo.pop(0)
+        try:
+            part = _Phase(phase, f"phase{len(parts)}", in_place, written, arena_bytes)
+        except NoRoom:
+            alike = _by_block(phase, arena_bytes)
+            if len(alike) == 1:
+                raise
+            todo = alike + todo
+            continue
+        parts.append(part)
         written |= set(part.buffers.results)
-    body = "\n".join(texts)
-    source = CudaSource(kernel.name, f"{_imports(body)}{body}\n", tuple(launches))
-    return Emitted(source, tuple(phases), tuple(buffers), tuple(memory))
+    texts = ["\n".join(part.text()) for part in parts]
+    body = "".join(f"\n\n{text}\n" for text in texts).rstrip("\n")
+    launches = tuple(part.launch(text) for part, text in zip(parts, texts, strict=True))
+    memory = tuple(replace(found, phase=n) for n, part in enumerate(parts) for found in part.memory())
+    source = CudaSource(kernel.name, f"{_imports(body)}{body}\n", launches)
+    return Emitted(source, tuple(p.phase for p in parts), tuple(p.buffers for p in parts), memory)
+
+
+def _by_block(phase: Phase, arena_bytes: int) -> list[Phase]:
+    """Lanes for CTAs of one size together: in a larger one, more teams share the arena. Raises NoRoom."""
+    found: dict[int, list[Lane]] = {}
+    for lane in phase.lanes:
+        part = _Phase(Phase((lane,)), "", {}, set(), arena_bytes)
+        found.setdefault(part.block, []).append(lane)
+    return [Phase(tuple(lanes)) for lanes in found.values()]
 
 
 def _imports(body: str) -> str:
@@ -78,6 +92,7 @@ class _Phase:
         self.buffers = launch_buffers(phase, in_place, written)
         self.changed = {*self.buffers.results, *(in_place[r] for r in self.buffers.results if r in in_place)}
         self.pieces = self._pieces()
+        self.block = max(text.block for text, _ in self.pieces)
 
     # -- lanes ----------------------------------------------------------------------------------------
 
@@ -139,16 +154,15 @@ class _Phase:
     def launch(self, text: str) -> Launch:
         """text: of its function."""
         grid = sum(text.programs * len(lanes) for text, lanes in self.pieces)
-        block = max(text.block for text, _ in self.pieces)
         shared = max(text.shared_bytes for text, _ in self.pieces)
         work = sum(lane.work for lane in self.phase.lanes)
         moved = [(text.traffic, len(lanes)) for text, lanes in self.pieces]
         return Launch(
             self.name,
             grid,
-            block,
+            self.block,
             shared,
-            index_bits(text, grid, block),
+            index_bits(text, grid, self.block),
             self._described(),
             work,
             sum(read * n for (read, _), n in moved),

@@ -230,6 +230,8 @@ class _Walk:
                     case ast.Mult():
                         return self.computed(node, first * second, bits)
                 return self.unknown(node)
+        if any(isinstance(v, Whole) and v.bits for v in (a, b)):
+            return self.unknown(node)
         return next(v for v in (a, b) if isinstance(v, Datum))
 
     def negated(self, node: ast.expr, value: Value) -> Value:
@@ -263,6 +265,8 @@ class _Walk:
                 for part in (i, low, high):
                     self.fit(node, part, max(wide, self.bits))
                 return self.computed(node, i.clamp(low, high), 0)
+            case "quotient" | "remainder_pos" | "clamp_index", _:
+                return self.unknown(node)
             case "select", [_, Whole(a, one), Whole(b, other)]:
                 return self.computed(node, a | b, max(one, other))
             case "int64", [Whole(found)]:

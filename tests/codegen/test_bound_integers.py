@@ -72,6 +72,14 @@ def test_a_seeded_overflow(kind: str) -> None:
     assert any((complaint or "beyond") in text for text in found), found
 
 
+UNKNOWN = ("thread() + x", "quotient(x, 4)", "clamp_index(x, 0, 4)", "thread() // 4", "nothing + 1")
+
+
+@pytest.mark.parametrize("expression", UNKNOWN)
+def test_what_it_cannot_bound_is_refused(expression: str) -> None:
+    assert any("is unknown" in text for text in complaints(f"i = {expression}"))
+
+
 PROVEN = {
     "a lane among others": "if block() < 5:\n    p = 0\nelse:\n    p = block() - 5\n    i = quotient(p, 4)",
     "lanes of one code": "lane = quotient(block(), 66)\np = remainder_pos(block(), 66)\ni = p * 32000000",

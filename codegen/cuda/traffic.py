@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 
 from jstitch.codegen.cuda.deal import Dealt
-from jstitch.codegen.cuda.homes import Homes, NoRoom, find_homes
+from jstitch.codegen.cuda.homes import MANY, Homes, NoRoom, find_homes
 from jstitch.codegen.cuda.wanted import Kept
-from jstitch.codegen.kernel_ir import Instr, Lane, Let, Load
+from jstitch.codegen.kernel_ir import Instr, Lane, Let, Load, Space
 
 
 def traffic(homes: Homes) -> tuple[int, int]:
@@ -39,12 +39,21 @@ def traffic(homes: Homes) -> tuple[int, int]:
 
 
 def reread_bytes(lane: Lane, arena_bytes: int, block: int) -> int:
-    """Bytes of a lane's rows that are read more than once, for want of room in the `arena_bytes` of a CTA."""
+    """Bytes of a lane's rows that are read more than once, for want of room in the `arena_bytes` of a CTA.
+
+    MANY for a lane whose tiles find no room there: without them it may be one that can be emitted.
+    """
     try:
         homes = find_homes(lane, arena_bytes, block)
-    except NoRoom:  # it takes other forms, which keep no rows
-        return 0
+    except NoRoom:  # lanes without tiles take other forms, which keep no rows
+        return MANY if _has_tiles(lane) else 0
     return 0 if lane.flat else lane.rows * homes.reread
+
+
+def _has_tiles(lane: Lane) -> bool:
+    nests = (nest for stage in lane.stages for nest in stage.nests)
+    accesses = (i for nest in nests for i in (*nest.body, *nest.after) if not isinstance(i, Let))
+    return any(i.buffer.space is Space.ARENA for i in accesses)
 
 
 def _times(d: Dealt, i: Instr) -> int:

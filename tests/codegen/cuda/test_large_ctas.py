@@ -16,7 +16,7 @@ from benchmarks.workloads.norms import layer_norm
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.ir.interpret import interpret
-from tests.analysis.programs import pullback
+from tests.analysis.programs import gelu_residual_norm, pullback
 from tests.codegen.cuda import stitched
 from tests.codegen.cuda.forms import met
 from tests.codegen.cuda.packs import sums_of_all_kinds
@@ -84,3 +84,12 @@ def test_partial_results_of_several_teams_in_the_arena(machine: MakeMachine) -> 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_totals_are_combined_while_partial_results_are_in_the_arena(machine: MakeMachine) -> None:
     assert met(run(sums_of_all_kinds, [(64, 9000)] * 2, machine))[IN_ARENA]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_tiles_beside_partial_results_that_fill_the_arena_are_computed_again(machine: MakeMachine) -> None:
+    def gradients(*args: Any) -> Any:
+        return pullback(gelu_residual_norm, *args)
+
+    shapes = [(2, 16_411), (16_411,), (2, 16_411), (16_411,), (16_411,), (2, 16_411)]
+    assert blocks(run(gradients, shapes, machine, jnp.bfloat16))

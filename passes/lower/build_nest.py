@@ -40,6 +40,7 @@ from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.ops.build import is_splat
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import DType
+from jstitch.ir.unwind import Deep, each, unwind
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.row_access import ROW_VAR, is_reduction, read_index
 
@@ -91,6 +92,11 @@ def _first(lo: int, step: int, e: Index) -> int:
     return lo - steps * step if 0 < steps < 1 << 31 else lo
 
 
+def _is_operand(atom: Atom) -> bool:
+    """Whether it is an element of one of an op's operands, by number."""
+    return isinstance(atom, Dynamic) and isinstance(atom.operand, int)
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a materialised value lives. `rows`: ARENA tiles hold `slab` elements for each row of a step."""
@@ -132,13 +138,16 @@ class NestBuilder:
 
     def value(self, v: Value, index: tuple[Index, ...], compute: bool = False) -> str:
         """The scalar that is element `index` of `v`. `compute`: even if `v` has a place to be read from."""
+        return unwind(self._value(v, index, compute))
+
+    def _value(self, v: Value, index: tuple[Index, ...], compute: bool = False) -> Deep[str]:
         key = (v, index)
         if key not in self.memo:
             place = self.places.get(v)
             if place is not None and not compute and self._is_here(v, place, index):
                 self.memo[key] = self.load(v, place, index)
             else:
-                self.memo[key] = self._compute(v, index)
+                self.memo[key] = yield self._compute(v, index)
         return self.memo[key]
 
     def _is_here(self, v: Value, place: Place, index: tuple[Index, ...]) -> bool:
@@ -218,7 +227,7 @@ class NestBuilder:
     def _is_inner(self, e: Index) -> bool:
         return any(isinstance(a, Var) and a.name in self.inner_names for a in atoms([e]))
 
-    def _compute(self, v: Value, index: tuple[Index, ...]) -> str:
+    def _compute(self, v: Value, index: tuple[Index, ...]) -> Deep[str]:
         op = self.producers[v]
         definition = lookup(op.name)
         if definition.position is not None:
@@ -227,10 +236,10 @@ class NestBuilder:
             case OpClass.CONSTANT if is_free(op):
                 return self._constant(op, index)
             case OpClass.LIGHT | OpClass.EXPENSIVE:
-                arguments = [self.value(u, index if u.shape == v.shape else ()) for u in op.operands]
-                return self.scalar(op, arguments)
+                wanted = (self._value(u, index if u.shape == v.shape else ()) for u in op.operands)
+                return self.scalar(op, (yield from each(wanted)))
             case OpClass.SHAPE | OpClass.INDEX if definition.cases is not None:
-                return self._choose(op, index)
+                return (yield from self._choose(op, index))
         raise CannotLowerError(f"'{op.name}' cannot be computed inside another op's loop")
 
     def _constant(self, op: Op, index: tuple[Index, ...]) -> str:
@@ -268,17 +277,17 @@ class NestBuilder:
         text = f"convert_{DTYPE_NAMES[op.result.tensor.dtype]}(int64({print_index(e)}))"
         return self.let(text, (), self._depth(e))
 
-    def _choose(self, op: Op, index: tuple[Index, ...]) -> str:
+    def _choose(self, op: Op, index: tuple[Index, ...]) -> Deep[str]:
         """First case whose conditions hold; the reads of the others stay in bounds and are dropped."""
         cases = lookup(op.name).cases
         assert cases is not None
         open_cases = [c for c in cases(op, index) if not any(k.never for k in c.conditions)]
         chosen: list[tuple[str | None, str]] = []
         for case in open_cases:
-            test = self._test(op, [k for k in case.conditions if not k.always])
-            where = tuple(self._resolve(op, e) for e in case.index)
+            test = yield from self._test(op, [k for k in case.conditions if not k.always])
+            where = yield from each(self._resolve(op, e) for e in case.index)
             operand = op.operands[case.operand]
-            chosen.append((test, self.value(operand, read_index(where, operand.shape))))
+            chosen.append((test, (yield self._value(operand, read_index(tuple(where), operand.shape)))))
             if test is None:
                 break
         result = chosen.pop()[1]
@@ -287,21 +296,24 @@ class NestBuilder:
             result = self.let(f"select({test}, {name}, {result})", (test, name, result))
         return result
 
-    def _resolve(self, op: Op, e: Index) -> Index:
+    def _resolve(self, op: Op, e: Index) -> Deep[Index]:
         """Dynamic atoms that name an operand's number become ones that name a scalar."""
+        read: dict[Atom, Index] = {}
 
-        def read(atom: Atom) -> Index | None:
-            if not isinstance(atom, Dynamic) or not isinstance(atom.operand, int):
-                return None
-            where = tuple(self._resolve(op, i) for i in atom.index)
-            return self.number(self.value(op.operands[atom.operand], where))
+        def find(atom: Atom) -> Index | None:
+            return read.setdefault(atom, Index()) if _is_operand(atom) else None
 
-        return substitute(e, read)
+        substitute(e, find)
+        for atom in read:
+            assert isinstance(atom, Dynamic) and isinstance(atom.operand, int)
+            where = yield from each(self._resolve(op, i) for i in atom.index)
+            read[atom] = self.number((yield self._value(op.operands[atom.operand], tuple(where))))
+        return substitute(e, read.get)
 
-    def _test(self, op: Op, conditions: Sequence[Condition]) -> str | None:
+    def _test(self, op: Op, conditions: Sequence[Condition]) -> Deep[str | None]:
         tests: list[str] = []
         for k in conditions:
-            of = self._resolve(op, k.of)
+            of = yield self._resolve(op, k.of)
             self.conditions.append(Condition(of, k.lo, k.hi, k.step))
             e, depth = print_index(of), self._depth(of)
             parts = [f"({e}) >= {k.lo}", f"({e}) < {k.hi}"]

@@ -12,8 +12,9 @@ from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.profile import current
 from jstitch.passes.lower.build_nest import Place
-from jstitch.passes.lower.place_values import Node, Placement, last_stage, place_values
+from jstitch.passes.lower.place_values import Placement, last_stage, place_values
 from jstitch.passes.lower.quote_lines import quote_lines
+from jstitch.passes.lower.trace_lane import Node
 from jstitch.passes.lower.write_nest import LaneContext, NestWriter, block_of, inits, inner_dims, loop_order
 
 

@@ -12,41 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import current
-from jstitch.passes.base.row_access import data_operands, is_reduction
+from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.lower.build_nest import Place
 from jstitch.passes.lower.form_groups import PARTIAL, Group
-
-
-@dataclass(frozen=True, eq=False)
-class Node:
-    """Something a lane makes: a reduction, a partial reduction, or a value to store or keep."""
-
-    op: Op
-    value: Value
-
-    @property
-    def is_partial(self) -> bool:
-        return self.op.name == PARTIAL
-
-    @property
-    def is_reduction(self) -> bool:
-        return is_reduction(self.op)
-
-    @property
-    def domain(self) -> tuple[int, ...]:
-        """The shape of the tensor that the node's loops run over."""
-        return self.op.operands[0].shape if self.is_partial or self.is_reduction else self.value.shape
-
-    @property
-    def roots(self) -> tuple[Value, ...]:
-        """Values its loops compute; empty for an elementwise node, which computes its own."""
-        return self.op.operands if self.is_partial or self.is_reduction else ()
+from jstitch.passes.lower.trace_lane import Loops, Node, Trace, cone
 
 
 @dataclass(eq=False)
@@ -74,10 +49,6 @@ class LaneView:
     budget: int
     refused: frozenset[Value] = frozenset()
     shared: frozenset[Value] | None = None
-    in_lane: set[Op] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.in_lane = set(self.ops)
 
     def slab(self, v: Value) -> int:
         return v.tensor.size // self.group.rows
@@ -88,22 +59,19 @@ def place_values(lane: LaneView) -> Placement:
 
     A value that was kept first may have become cheap by what was kept later: it is let go again.
     """
+    search = _Search(lane)
     if lane.shared is not None:
-        return _Search(lane, _asked_for(lane, lane.shared)).run()
+        return search.placement(_asked_for(lane, lane.shared))
     kept: set[Value] = set()
-    for _ in range(32):
-        search = _Search(lane, kept)
-        search.run()
-        candidate = search.worth_keeping() if not lane.group.flat else None
+    while not lane.group.flat:
+        candidate = search.worth_keeping(kept)
         if candidate is None:
             break
         kept.add(candidate)
     for v in [v for op in reversed(lane.ops) for v in op.results if v in kept]:
-        search = _Search(lane, kept - {v})
-        search.run()
-        if search.is_cheap(v):
+        if search.is_cheap(v, kept - {v}):
             kept.remove(v)
-    return _Search(lane, kept).run()
+    return search.placement(kept)
 
 
 def _asked_for(lane: LaneView, shared: frozenset[Value]) -> set[Value]:
@@ -115,130 +83,71 @@ def _asked_for(lane: LaneView, shared: frozenset[Value]) -> set[Value]:
 
 
 class _Search:
-    """One round: find the nodes that stores need, their depths, and who uses what where."""
+    """What a lane is made of, with what it costs to compute."""
 
-    def __init__(self, lane: LaneView, kept: set[Value]) -> None:
+    def __init__(self, lane: LaneView) -> None:
         self.lane = lane
-        self.kept = kept
-        self.node_of: dict[Value, Node] = {}
-        self.depth: dict[Node, int] = {}
-        self.users: dict[Value, set[tuple[int, tuple[int, ...]]]] = {}
-        self.order = {op: n for n, op in enumerate(lane.ops)}
+        self.cone = cone(lane.ops, lane.producers, lane.places, lane.stored)
+        self.own = [self._own_cost(step.op) for step in self.cone.steps]
 
-    def run(self) -> Placement:
-        for op in self.lane.ops:
-            if op.name == PARTIAL:
-                self.depth_of(self.node(op, op.results[0]))
-            else:
-                for v in op.results:
-                    if v in self.lane.stored:
-                        self.depth_of(self.node(op, v))
-        nodes = sorted(self.depth, key=lambda n: self.order[n.op])
-        return Placement(nodes, self.depth, self.kept)
+    def placement(self, kept: set[Value]) -> Placement:
+        trace = Trace(self.cone, kept)
+        order = {op: n for n, op in enumerate(self.lane.ops)}
+        return Placement(sorted(trace.depth, key=lambda n: order[n.op]), trace.depth, kept)
 
-    def node(self, op: Op, value: Value) -> Node:
-        key = op.results[0] if is_reduction(op) else value
-        return self.node_of.setdefault(key, Node(op, key))
-
-    def depth_of(self, node: Node) -> int:
-        if node in self.depth:
-            return self.depth[node]
-        needs: dict[tuple[Node, bool], None] = {}
-        if node.roots:
-            inits = len(data_operands(node.op))
-            seen: set[tuple[Value, bool]] = set()
-            inlined: list[Value] = []
-            for n, v in enumerate(node.roots):
-                self._collect(v, n < inits, node, needs, seen, inlined)
-        else:
-            seen, inlined = set(), []
-            self._collect_operands(node.op, True, node, needs, seen, inlined)
-        depth = max((self.depth_of(m) + (0 if same else 1) for m, same in needs), default=0)
-        self.depth[node] = depth
-        for v in inlined:
-            self.users.setdefault(v, set()).add((depth, node.domain))
-        return depth
-
-    def _collect(
-        self,
-        v: Value,
-        same: bool,
-        node: Node,
-        needs: dict[tuple[Node, bool], None],
-        seen: set[tuple[Value, bool]],
-        inlined: list[Value],
-    ) -> None:
-        """Nodes that computing `v` needs first; `same`: reached at the very index of the node's loops."""
-        op = self.lane.producers.get(v)
-        if (v, same) in seen or v in self.lane.places or op is None:
-            return
-        seen.add((v, same))
-        if is_reduction(op) and op in self.lane.in_lane:
-            needs[self.node(op, v), False] = None
-            return
-        inlined.append(v)
-        if v in self.kept and op in self.lane.in_lane:
-            here = same and v.shape == node.domain
-            needs[self.node(op, v), here] = None
-            return
-        self._collect_operands(op, same, node, needs, seen, inlined)
-
-    def _collect_operands(
-        self,
-        op: Op,
-        same: bool,
-        node: Node,
-        needs: dict[tuple[Node, bool], None],
-        seen: set[tuple[Value, bool]],
-        inlined: list[Value],
-    ) -> None:
-        elementwise = lookup(op.name).op_class.is_elementwise
-        for u in op.operands:
-            self._collect(u, same and elementwise, node, needs, seen, inlined)
-
-    def worth_keeping(self) -> Value | None:
+    def worth_keeping(self, kept: set[Value]) -> Value | None:
         """The last value in program order that is computed twice and is dear, if it can fit.
 
         Twice: by two stages, or by a loop over more elements than it has.
         """
-        cost: dict[Value, float] = {}
-        given = self.kept | self.lane.refused
+        trace, costs = Trace(self.cone, kept), self._costs(kept)
+        given = kept | self.lane.refused
         for op in reversed(self.lane.ops):
             for v in op.results:
-                users = set(self.users.get(v, ()))
-                if v in self.node_of:
-                    node = self.node_of[v]
-                    users.add((self.depth[node], node.domain))
-                repeated = any(math.prod(domain) > v.tensor.size for _, domain in users)
                 if v in given or is_reduction(op) or self.lane.slab(v) <= 1:
                     continue
+                users = trace.users(v)
+                if v in trace.node_of:
+                    node = trace.node_of[v]
+                    users.add((trace.depth[node], node.domain))
+                repeated = _is_repeated(v, users)
                 if len(users) < 2 and not repeated:
                     continue
                 bound = current().keep_cost / (2 if repeated else 1)
                 size = self.lane.slab(v) * self.lane.group.step * v.tensor.dtype.compute.itemsize
-                if self._cost(v, cost) > bound and size <= self.lane.budget:
+                if costs[v] > bound and size <= self.lane.budget:
                     return v
         return None
 
-    def is_cheap(self, v: Value) -> bool:
+    def is_cheap(self, v: Value, kept: set[Value]) -> bool:
         """Whether computing `v` from what is kept costs no more than keeping it."""
-        repeated = any(math.prod(domain) > v.tensor.size for _, domain in self.users.get(v, ()))
-        return not repeated and self._cost(v, {}) <= current().keep_cost
+        if _is_repeated(v, Trace(self.cone, kept).users(v)):
+            return False
+        return self._costs(kept)[v] <= current().keep_cost
 
-    def _cost(self, v: Value, known: dict[Value, float]) -> float:
-        if v not in known:
-            known[v] = 0.0
-            op = self.lane.producers.get(v)
-            if v in self.lane.places or v in self.kept or op is None:
-                known[v] = 1.0
-            elif is_reduction(op) or is_free(op) or self.lane.slab(v) <= 1:
-                known[v] = 0.0
-            else:
-                definition = lookup(op.name)
-                own = definition.cpi if definition.op_class.is_elementwise else 0.0
-                own += current().look_up if definition.op_class is OpClass.INDEX else 0.0
-                known[v] = own + sum(self._cost(u, known) for u in dict.fromkeys(op.operands))
-        return known[v]
+    def _costs(self, kept: set[Value]) -> dict[Value, float]:
+        """Of every value, in cycles per element, from what is kept or in memory."""
+        costs: dict[Value, float] = {}
+        for step, own in zip(self.cone.steps, self.own, strict=True):
+            total = own
+            if own is not None:
+                total = own + sum(costs.get(u, 1.0) for u in dict.fromkeys(step.op.operands))
+            for v in step.op.results:
+                costs[v] = 1.0 if v in kept else 0.0 if total is None or self.lane.slab(v) <= 1 else total
+        return costs
+
+    def _own_cost(self, op: Op) -> float | None:
+        """None: nothing behind the op counts either."""
+        if is_reduction(op) or is_free(op):
+            return None
+        definition = lookup(op.name)
+        own = definition.cpi if definition.op_class.is_elementwise else 0.0
+        return own + (current().look_up if definition.op_class is OpClass.INDEX else 0.0)
+
+
+def _is_repeated(v: Value, users: set[Loops]) -> bool:
+    """Whether a loop over more elements than it has computes the value."""
+    return any(math.prod(domain) > v.tensor.size for _, domain in users)
 
 
 def last_stage(placement: Placement) -> dict[Node, tuple[int, bool]]:

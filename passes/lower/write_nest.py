@@ -31,7 +31,8 @@ from jstitch.ir.ops import lookup
 from jstitch.passes.base.profile import current
 from jstitch.passes.base.row_access import data_operands, identities, prefix_rank
 from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, NestBuilder, Place, literal
-from jstitch.passes.lower.place_values import LaneView, Node
+from jstitch.passes.lower.place_values import LaneView
+from jstitch.passes.lower.trace_lane import Node
 
 RUN = 8  # elements: runs of a multiple of it are worth an innermost loop of their own
 LONG = 4096  # elements of a sum above which it is made in blocks, for its rounding errors

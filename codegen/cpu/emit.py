@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from jstitch.codegen.branches import choose_branch, indent
 from jstitch.codegen.comments import stage_comments
 from jstitch.codegen.cpu.assign_slots import Slots
 from jstitch.codegen.cpu.bound_exponents import bound_exponents
@@ -103,16 +104,13 @@ def _emit_phase(phase: Phase, name: str, slots: Slots) -> list[str]:
     parts: list[list[Lane]] = []
     for lanes in classes.values():
         parts += [lanes] if slots.can_pack([_buffers(lane) for lane in lanes]) else [[lane] for lane in lanes]
-    out = [f"def {name}(bufs, arena, program):"]
+    branches: list[tuple[int, list[str]]] = []
     base = 0
     for n, lanes in enumerate(parts):
         body = [_rename(line, n) for line in _emit_class(lanes, base, slots)]
         base += lanes[0].programs * len(lanes)
-        if len(parts) == 1:
-            return out + _indent(body)
-        test = f"{'if' if n == 0 else 'elif'} program < {base}:" if n < len(parts) - 1 else "else:"
-        out += _indent([test, *_indent(body)])
-    return out
+        branches.append((base, body))
+    return [f"def {name}(bufs, arena, program):", *indent(choose_branch(branches, "program"))]
 
 
 def _rename(line: str, part: int) -> str:
@@ -183,7 +181,7 @@ class _Lane:
             f"hi = quotient((p + 1) * {steps}, {lane.programs})",
         )
         var = ROW if lane.step == 1 else STEP
-        return [lo, hi, f"for {var} in range(lo, hi):", *_indent(body)]
+        return [lo, hi, f"for {var} in range(lo, hi):", *indent(body)]
 
     def _stage(self, stage: Stage) -> list[str]:
         return [*stage_comments(stage), *(line for nest in stage.nests for line in self._nest(nest, 0))]
@@ -201,7 +199,7 @@ class _Lane:
             return self._blocks(loop, streams, inner)
         head = self._head(loop)
         flush = [self._flush(s, f"{s.tile.type.nbytes}") for s in streams]
-        return [head, *_indent(inner), *flush] if head else inner
+        return [head, *indent(inner), *flush] if head else inner
 
     def _blocks(self, loop: Loop, streams: Sequence[Streamed], inner: list[str]) -> list[str]:
         """An innermost loop cut into blocks, whose results go to memory one by one."""
@@ -215,10 +213,10 @@ class _Lane:
             f"start = {first}w * {block}",
             f"end = start + {block}" if even else f"end = clamp_index(start + {block}, 0, {last})",
             f"for {name} in range(start, end):",
-            *_indent(inner),
+            *indent(inner),
             *(self._flush(s, f"(end - start) * {s.tile.type.dtype.itemsize}") for s in streams),
         ]
-        return [f"for w in range(0, {blocks}):", *_indent(out)]
+        return [f"for w in range(0, {blocks}):", *indent(out)]
 
     def _flush(self, s: Streamed, nbytes: str) -> str:
         offset = print_index(mul(s.target, s.tile.type.dtype.itemsize))
@@ -299,7 +297,3 @@ def _instructions(stages: Sequence[Stage]) -> Iterator[Instr]:
         for nest in stage.nests:
             yield from nest.body
             yield from nest.after
-
-
-def _indent(lines: Sequence[str]) -> list[str]:
-    return [f"    {line}" for line in lines]

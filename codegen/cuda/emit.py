@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from jstitch.codegen.branches import choose_branch, indent
 from jstitch.codegen.cuda.divide_phases import divide_phases
 from jstitch.codegen.cuda.emit_lane import LaneText, emit_lane
-from jstitch.codegen.cuda.emit_nest import indent
 from jstitch.codegen.cuda.emit_strips import emit_strips
 from jstitch.codegen.cuda.emit_tiles import emit_tiles
 from jstitch.codegen.cuda.homes import NoRoom
@@ -123,7 +123,7 @@ class _Phase:
             body = [_rename(line, n) for line in self._piece(text, lanes, end)]
             end += text.programs * len(lanes)
             branches.append((end, body))
-        return [*out, *indent(_tree(branches))]
+        return [*out, *indent(choose_branch(branches, "block()"))]
 
     def _piece(self, text: LaneText, lanes: Sequence[Lane], base: int) -> list[str]:
         lane = lanes[0]
@@ -133,7 +133,7 @@ class _Phase:
         if len(lanes) == 1:
             return [*out, f"p = {first}", *text.lines]
         out += [f"lane = quotient({first}, {text.programs})", f"p = remainder_pos({first}, {text.programs})"]
-        out += _tree([(k + 1, _pointers(lane)) for k, lane in enumerate(lanes)], "lane")
+        out += choose_branch([(k + 1, _pointers(lane)) for k, lane in enumerate(lanes)], "lane")
         return out + list(text.lines)
 
     def memory(self) -> Iterator[LaneMap]:
@@ -191,19 +191,6 @@ def _unquoted(lane: Lane) -> Lane:
 
 def _pointers(lane: Lane) -> list[str]:
     return [f"b{k} = {b.name}" for k, b in enumerate(touched_buffers(lane))]
-
-
-def _tree(branches: Sequence[tuple[int, list[str]]], number: str = "block()") -> list[str]:
-    """The body whose end is the first above `number`, found by halving."""
-    if len(branches) == 1:
-        return branches[0][1]
-    half = len(branches) // 2
-    return [
-        f"if {number} < {branches[half - 1][0]}:",
-        *indent(_tree(branches[:half], number)),
-        "else:",
-        *indent(_tree(branches[half:], number)),
-    ]
 
 
 def _rename(line: str, part: int) -> str:

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from jstitch.codegen.branches import indent
 from jstitch.codegen.cuda.deal import WARP, Mode
-from jstitch.codegen.cuda.emit_nest import indent, suffix
+from jstitch.codegen.cuda.emit_nest import suffix
 from jstitch.codegen.cuda.exchange import SLOT, Team, exchange, merge
 from jstitch.codegen.cuda.homes import Common, Homes, InArena, InRegisters, Scalar
 from jstitch.codegen.cuda.wanted import Carry

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from jstitch.codegen.branches import indent
 from jstitch.codegen.comments import stage_comments
 from jstitch.codegen.cuda.deal import WARP, Mode
 from jstitch.codegen.cuda.emit_ends import Ends
-from jstitch.codegen.cuda.emit_nest import Names, NestText, guarded, indent, suffix
+from jstitch.codegen.cuda.emit_nest import Names, NestText, guarded, suffix
 from jstitch.codegen.cuda.exchange import Team, exchange, exchange_bytes, exchange_slices, slices_bytes
 from jstitch.codegen.cuda.homes import (
     TOO_LARGE,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from jstitch.codegen.branches import indent
 from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, mentions, vector_of
 from jstitch.codegen.cuda.homes import Common, Home, Homes, InArena, InParts, InRegisters, Scalar
 from jstitch.codegen.kernel_ir import Buffer, Combine, Instr, Let, Load, Space, Store
@@ -43,10 +44,6 @@ class Names:
 
 def suffix(dtype: DType) -> str:
     return dtype.name.lower()
-
-
-def indent(lines: Iterable[str]) -> list[str]:
-    return [f"    {line}" for line in lines]
 
 
 def guarded(test: str, lines: Sequence[str]) -> list[str]:

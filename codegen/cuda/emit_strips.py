@@ -15,10 +15,11 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from jstitch.codegen.branches import indent
 from jstitch.codegen.comments import stage_comments
 from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, deal, mentions
 from jstitch.codegen.cuda.emit_lane import LaneText, RowLane, share_begins
-from jstitch.codegen.cuda.emit_nest import Names, NestText, guarded, indent
+from jstitch.codegen.cuda.emit_nest import Names, NestText, guarded
 from jstitch.codegen.cuda.exchange import Team, exchange_slices, slices_bytes
 from jstitch.codegen.cuda.homes import Common, Homes, InRegisters, NoRoom, find_homes
 from jstitch.codegen.cuda.strips import BAND, STRIP, StripLane

@@ -21,10 +21,11 @@ import math
 import re
 from collections.abc import Callable
 
+from jstitch.codegen.branches import indent
 from jstitch.codegen.comments import stage_comments
 from jstitch.codegen.cuda.deal import is_dynamic
 from jstitch.codegen.cuda.emit_lane import LaneText
-from jstitch.codegen.cuda.emit_nest import guarded, indent, suffix
+from jstitch.codegen.cuda.emit_nest import guarded, suffix
 from jstitch.codegen.cuda.tile_axes import Axes, find_axes, in_vectors
 from jstitch.codegen.cuda.tile_shape import TileShape, choose_shape
 from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Load, Store

@@ -305,7 +305,8 @@ class NestBuilder:
 
         substitute(e, find)
         for atom in read:
-            assert isinstance(atom, Dynamic) and isinstance(atom.operand, int)
+            assert isinstance(atom, Dynamic)
+            assert isinstance(atom.operand, int)
             where = yield from each(self._resolve(op, i) for i in atom.index)
             read[atom] = self.number((yield self._value(op.operands[atom.operand], tuple(where))))
         return substitute(e, read.get)

@@ -57,7 +57,8 @@ class LaneView:
 def place_values(lane: LaneView) -> Placement:
     """Nodes, depths and kept values of a lane.
 
-    A value that was kept first may have become cheap by what was kept later: it is let go again.
+    A value that was kept first may have become cheap by what was kept later: it is let go again, unless
+    something behind it then were computed twice and dear.
     """
     search = _Search(lane)
     if lane.shared is not None:
@@ -69,8 +70,9 @@ def place_values(lane: LaneView) -> Placement:
             break
         kept.add(candidate)
     for v in [v for op in reversed(lane.ops) for v in op.results if v in kept]:
-        if search.is_cheap(v, kept - {v}):
-            kept.remove(v)
+        less = kept - {v}
+        if search.is_cheap(v, less) and search.worth_keeping(less) is None:
+            kept = less
     return search.placement(kept)
 
 

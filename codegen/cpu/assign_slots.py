@@ -41,20 +41,26 @@ class Slots:
             self.kernel.results[r]: self.kernel.args[a] for r, a in pairs
         }
 
+    def places(self, buffers: Sequence[Buffer]) -> list[int]:
+        """Where a lane's buffers stand, as far as is settled: lanes in this order are easiest to pack."""
+        scratch = [b.offset for b in buffers if b.space is Space.SCRATCH]
+        return scratch + [self.result_slot[b] for b in buffers if b in self.result_slot]
+
     def can_pack(self, members: Sequence[Sequence[Buffer]]) -> bool:
         """Whether the lanes' results and scratch stand at even strides (operands always can)."""
-        if len(members) == 1:
-            return True
-        placed = [
-            [b for b in buffers if b.space is Space.RESULT and b in self.result_slot] for buffers in members
-        ]
-        if any(placed):
-            return False
-        return all(
-            _is_even([m[k].offset for m in members])
-            for k, b in enumerate(members[0])
-            if b.space is Space.SCRATCH
-        )
+        return all(self._is_even([m[k] for m in members]) for k in range(len(members[0])))
+
+    def _is_even(self, members: Sequence[Buffer]) -> bool:
+        """Whether one buffer of every lane stands at even strides, or still can."""
+        match members[0].space:
+            case Space.SCRATCH:
+                return _is_even([b.offset for b in members])
+            case Space.RESULT if any(b in self.result_slot for b in members):
+                placed = [self.result_slot[b] for b in members if b in self.result_slot]
+                return len(placed) == len(members) and _is_even(placed)
+            case Space.RESULT:
+                return len(set(members)) == len(members)
+        return True
 
     def pointer(self, members: Sequence[Buffer], name: str) -> str:
         """The line that loads the pointer of one buffer of a lane, given that buffer of every lane."""
@@ -70,8 +76,9 @@ class Slots:
                 slot = self._operand_slots(members) if several else self._one_operand(first)
                 return f"{name} = load_s64(bufs, {slot}{_times(several)}, 0)"
             case Space.RESULT:
-                slot = self._result_slots(members)
-                return f"{name} = load_s64(bufs, {RESULTS} + {slot}{_times(len(members) > 1)}, 0)"
+                slots = self._result_slots(members)
+                stride = slots[1] - slots[0] if len(slots) > 1 else 0
+                return f"{name} = load_s64(bufs, {RESULTS} + {slots[0]}{_times(stride)}, 0)"
 
     def _operand_slots(self, members: Sequence[Buffer]) -> int:
         known = self.runs.get(tuple(members))
@@ -86,12 +93,12 @@ class Slots:
             self.operands.append(b.number)
         return self.single[b]
 
-    def _result_slots(self, members: Sequence[Buffer]) -> int:
+    def _result_slots(self, members: Sequence[Buffer]) -> list[int]:
         for b in members:
             if b not in self.result_slot:
                 self.result_slot[b] = len(self.results)
                 self.results.append(b.number)
-        return self.result_slot[members[0]]
+        return [self.result_slot[b] for b in members]
 
     def resolve(self, line: str) -> str:
         """Put in the numbers that were not known when the line was written."""

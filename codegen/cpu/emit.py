@@ -101,9 +101,7 @@ def _emit_phase(phase: Phase, name: str, slots: Slots) -> list[str]:
         spaces = (b.space for b in _buffers(lane))
         code = (line for line in _Lane(lane, slots.aliases).lines() if not line.lstrip().startswith("#"))
         classes.setdefault((*code, *spaces), []).append(lane)
-    parts: list[list[Lane]] = []
-    for lanes in classes.values():
-        parts += [lanes] if slots.can_pack([_buffers(lane) for lane in lanes]) else [[lane] for lane in lanes]
+    parts = [part for lanes in classes.values() for part in _packed(lanes, slots)]
     branches: list[tuple[int, list[str]]] = []
     base = 0
     for n, lanes in enumerate(parts):
@@ -111,6 +109,20 @@ def _emit_phase(phase: Phase, name: str, slots: Slots) -> list[str]:
         base += lanes[0].programs * len(lanes)
         branches.append((base, body))
     return [f"def {name}(bufs, arena, program):", *indent(choose_branch(branches, "program"))]
+
+
+def _packed(lanes: Sequence[Lane], slots: Slots) -> list[list[Lane]]:
+    """Lanes of the same code, cut into as few parts as find their buffers at even strides."""
+    parts: list[list[Lane]] = []
+    members: list[Sequence[Buffer]] = []
+    for lane in sorted(lanes, key=lambda lane: slots.places(_buffers(lane))):
+        members.append(_buffers(lane))
+        if parts and slots.can_pack(members):
+            parts[-1].append(lane)
+        else:
+            parts.append([lane])
+            members = [_buffers(lane)]
+    return parts
 
 
 def _rename(line: str, part: int) -> str:

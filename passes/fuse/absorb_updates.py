@@ -16,6 +16,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Var, linearize, var
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.types import TensorType
+from jstitch.ir.unwind import Deep, unwind
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Update, is_free
 from jstitch.passes.base.profile import current
 from jstitch.passes.graph.keep_counters import LEFT
@@ -39,7 +40,7 @@ class _Finder:
 
     def absorb(self, number: int) -> FusionPattern:
         pattern = self.patterns[number]
-        found = [u for v in pattern.outputs for u in self._updates(number, v, v, ())]
+        found = [u for v in pattern.outputs for u in unwind(self._updates(number, v, v, ()))]
         if not found:
             return pattern
         self.taken[number] = [v for u in found for v in (u.op.operands[0], *u.starts)]
@@ -60,7 +61,7 @@ class _Finder:
                 todo += op.operands
         return list(found)
 
-    def _updates(self, number: int, value: Value, seen: Value, chain: tuple[Op, ...]) -> list[Update]:
+    def _updates(self, number: int, value: Value, seen: Value, chain: tuple[Op, ...]) -> Deep[list[Update]]:
         """Updates that write `value`, which `seen` is after the reshapes of `chain`."""
         found: list[Update] = []
         for op in self.users.get(seen, ()):
@@ -70,7 +71,7 @@ class _Finder:
                 if self._is_safe(number, op):
                     found.append(Update(op, value, chain, self._only(seen, op) and self._lone(chain)))
             elif keeps_order(op):
-                found += self._updates(number, value, op.result, (*chain, op))
+                found += yield self._updates(number, value, op.result, (*chain, op))
         return found
 
     def _only(self, value: Value, op: Op) -> bool:

@@ -22,6 +22,7 @@ from jstitch.ir.ops.build import splat_value
 from jstitch.ir.ops.evaluate import run_op
 from jstitch.ir.scope import in_turn
 from jstitch.ir.types import DType, TensorType
+from jstitch.ir.unwind import Deep, each, unwind
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 
 MAX_TRIPS = 8
@@ -124,15 +125,20 @@ class _Evaluation:
 
     def value(self, v: Value) -> np.ndarray | None:
         """The scalar, or None when it is not known."""
+        return unwind(self._value(v))
+
+    def _value(self, v: Value) -> Deep[np.ndarray | None]:
         if v not in self.known:
-            self.known[v] = self._compute(v) if v not in self.inputs and _is_counter(v) else None
+            decided = v not in self.inputs and _is_counter(v)
+            self.known[v] = (yield from self._compute(v)) if decided else None
         return self.known[v]
 
-    def _compute(self, v: Value) -> np.ndarray | None:
+    def _compute(self, v: Value) -> Deep[np.ndarray | None]:
         op = self.inside.get(v)
         if op is None or not op.operands:
             return splat_value(op or self.producer(v))
-        arrays = [a for a in map(self.value, op.operands) if a is not None]
+        known = yield from each(self._value(u) for u in op.operands)
+        arrays = [a for a in known if a is not None]
         if len(arrays) < len(op.operands):
             return None
         return run_op(op, arrays)[0]

@@ -15,7 +15,10 @@ from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import build
+from jstitch.ir.unwind import Deep, each, unwind
 from jstitch.passes.lower.sum_forms import DIVIDE, MULTIPLY, NEGATE, SumForms
+
+MOST_FACTORS = 64  # a product of more, such as a square of squares, is left as it is
 
 
 def factor_sums(ops: Sequence[Op], outputs: Collection[Value]) -> list[Op]:
@@ -75,6 +78,7 @@ class _Sums:
     renamed: dict[Value, Value] = field(default_factory=dict)
     products: dict[tuple[Value, ...], Value] = field(default_factory=dict)
     made: dict[tuple[Value, tuple[int, ...]], Value] = field(default_factory=dict)
+    factors: dict[tuple[Value, tuple[int, ...]], _Product] = field(default_factory=dict)
 
     def take(self, op: Op) -> None:
         for v in (*op.operands, *op.results):
@@ -86,7 +90,7 @@ class _Sums:
                 self.products.setdefault(self._sorted(op.operands), op.result)
             return
         dims = tuple(sorted(op.attrs["dimensions"]))
-        product = self._factors(op.operands[0], dims)
+        product = unwind(self._factors(op.operands[0], dims))
         found = self.forms.deviation(product.varying[0], dims) if len(product.varying) == 1 else None
         mean = found.mean if found is not None else None
         if mean is None and (product.plain or not product.varying):
@@ -117,20 +121,29 @@ class _Sums:
 
     # -- taking apart ---------------------------------------------------------------------------------
 
-    def _factors(self, v: Value, dims: tuple[int, ...]) -> _Product:
-        """The product that `v` is; `v` itself when nothing in it is fixed."""
+    def _factors(self, v: Value, dims: tuple[int, ...]) -> Deep[_Product]:
+        """The product that `v` is; `v` itself when nothing in it is fixed, or it has too many factors."""
         if self.forms.is_fixed(v, dims):
             return _Product((), (_Factor(v),))
+        if (v, dims) not in self.factors:
+            found = yield from self._taken_apart(v, dims)
+            whole = found.plain or not found.varying or len(found.varying + found.fixed) > MOST_FACTORS
+            self.factors[v, dims] = _Product((v,)) if whole else found
+        return self.factors[v, dims]
+
+    def _taken_apart(self, v: Value, dims: tuple[int, ...]) -> Deep[_Product]:
         op = self.forms.producers.get(v)
-        found = _Product((v,))
         match (op.name, op.operands) if op is not None else ("", ()):
             case (name, (a, b)) if name == MULTIPLY:
-                found = self._factors(a, dims) * self._factors(b, dims)
+                left, right = yield from each(self._factors(u, dims) for u in (a, b))
+                return left * right
             case (name, (a, b)) if name == DIVIDE and self.forms.is_fixed(b, dims):
-                found = self._factors(a, dims) * _Product((), (_Factor(b, below=True),))
+                (found,) = yield from each((self._factors(a, dims),))
+                return found * _Product((), (_Factor(b, below=True),))
             case (name, (a,)) if name == NEGATE:
-                found = self._factors(a, dims) * _Product((), negative=True)
-        return _Product((v,)) if found.plain or not found.varying else found
+                (found,) = yield from each((self._factors(a, dims),))
+                return found * _Product((), negative=True)
+        return _Product((v,))
 
     # -- putting together -----------------------------------------------------------------------------
 

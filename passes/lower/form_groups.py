@@ -216,7 +216,11 @@ def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Gro
     """reduce over all rows  ->  partial per program, then a reduce over the programs, in another group."""
     new_ops: list[Op] = []
     new_group = dict(group_of)
-    combine_group: dict[Value, Group] = {}
+    users: dict[Value, list[Op]] = {}
+    for op in ops:
+        for v in op.operands:
+            users.setdefault(v, []).append(op)
+    place = {op: n for n, op in enumerate(ops)}
     for op in ops:
         group = group_of.get(op)
         if group is None or not is_reduction(op) or reduction(op, group.rows) is not Reduction.CROSS:
@@ -237,7 +241,8 @@ def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Gro
         new_ops += [partial, *spread.values(), combine]
         new_group[partial] = group
         del new_group[op]
-        target = _combine_group(combine, ops, group_of, combine_group)
+        waiting = {user for v in combine.results for user in users.get(v, ())}
+        target = _combine_group(combine, sorted(waiting, key=place.__getitem__), group_of)
         target.ops.update((*spread.values(), combine))
         new_group.update(dict.fromkeys((*spread.values(), combine), target))
     return Grouping(new_ops, new_group)
@@ -255,13 +260,11 @@ def _partial_value(result: Value, programs: int, uniform: bool) -> Value:
     return Value(TensorType((programs,) if uniform else (programs, *t.shape), t.dtype.compute))
 
 
-def _combine_group(
-    combine: Op, ops: Sequence[Op], group_of: dict[Op, Group], known: dict[Value, Group]
-) -> Group:
+def _combine_group(combine: Op, users: Sequence[Op], group_of: Mapping[Op, Group]) -> Group:
     """The one-row group that uses the result, if there is one; else a group of its own."""
-    for user in ops:
+    for user in users:
         group = group_of.get(user)
-        if group is not None and group.rows == 1 and any(v in user.operands for v in combine.results):
+        if group is not None and group.rows == 1:
             return group
     return Group(1, set(), max(v.tensor.size for v in combine.operands))
 

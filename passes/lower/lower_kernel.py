@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, Space
@@ -26,6 +26,7 @@ from jstitch.passes.lower.describe_template import describe_lane, template_of
 from jstitch.passes.lower.form_groups import Group, Grouping
 from jstitch.passes.lower.form_pattern import FormedPattern, form_pattern
 from jstitch.passes.lower.lower_lane import LaneLowering
+from jstitch.passes.lower.order_scratch import order_scratch
 from jstitch.passes.lower.place_tiles import ALIGN, Tiles, place_tiles, tile_priority
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.plan_shared_memory import DoesNotFit, Priority
@@ -75,6 +76,7 @@ class _KernelLowering:
     schedules: list[OpSchedule] = field(default_factory=list)
     written: dict[Value, list[InPlace]] = field(default_factory=dict)
     producers: dict[Value, Op] = field(default_factory=dict)
+    order: dict[Op, int] = field(default_factory=dict)
     places: dict[Value, Place] = field(default_factory=dict)
     arena: list[Buffer] = field(default_factory=list)
     arena_bytes: int = 0
@@ -85,6 +87,7 @@ class _KernelLowering:
 
     def run(self) -> Kernel:
         self.producers = {v: op for op in self.grouping.ops for v in op.results}
+        self.order = {op: n for n, op in enumerate(self.grouping.ops)}
         args = tuple(Buffer(f"a{n}", v.tensor, Space.ARG, n) for n, v in enumerate(self.inputs))
         results = tuple(Buffer(f"o{n}", v.tensor, Space.RESULT, n) for n, v in enumerate(self.outputs))
         scratch, scratch_bytes = self._scratch()
@@ -116,13 +119,11 @@ class _KernelLowering:
     def _scratch(self) -> tuple[tuple[Buffer, ...], int]:
         buffers: list[Buffer] = []
         offset = 0
-        for op in self.grouping.ops:
-            for v in op.results:
-                if v in self.grouping.spilled and v not in self.outputs:
-                    t = TensorType(v.shape, v.tensor.dtype.compute)
-                    buffers.append(Buffer(f"s{len(buffers)}", t, Space.SCRATCH, len(buffers), offset))
-                    self.places[v] = Place(buffers[-1])
-                    offset += -(-t.nbytes // ALIGN) * ALIGN
+        for v in order_scratch(self.grouping, self.outputs):
+            t = TensorType(v.shape, v.tensor.dtype.compute)
+            buffers.append(Buffer(f"s{len(buffers)}", t, Space.SCRATCH, len(buffers), offset))
+            self.places[v] = Place(buffers[-1])
+            offset += -(-t.nbytes // ALIGN) * ALIGN
         return tuple(buffers), offset
 
     def _lanes(self, level: int) -> list[Lane]:
@@ -130,15 +131,17 @@ class _KernelLowering:
         for op in self.grouping.ops:
             if self.grouping.level_of.get(op) == level:
                 groups.setdefault(self.grouping.group_of[op], []).append(op)
-        lanes = [self._lane(group, ops, level) for group, ops in groups.items()]
+        ready = {v: p for v, p in self.places.items() if self._is_ready(v, level)}
+        lanes = [self._lane(group, ops, ready) for group, ops in groups.items()]
         return [lane for lane in lanes if lane.stages]
 
-    def _lane(self, group: Group, ops: list[Op], level: int) -> Lane:
-        ready = {v: p for v, p in self.places.items() if self._is_ready(v, level)}
-        kept = {*self.grouping.spilled, *self.outputs, *self.written}
-        stored = {v for op in ops for v in op.results if v in kept}
+    def _lane(self, group: Group, ops: list[Op], ready: Mapping[Value, Place]) -> Lane:
+        kept = (self.grouping.spilled, self.places, self.written)
+        stored = {v for op in ops for v in op.results if any(v in memory for memory in kept)}
         budget = current().arena_bytes if self.limit is None else self.limit
-        view = LaneView(group, ops, self.producers, ready, stored, budget, shared=self.formed.shared)
+        view = LaneView(
+            group, ops, self.producers, self.order, ready, stored, budget, shared=self.formed.shared
+        )
         tiles, schedules = self._fit(view)
         if view.shared is None and (found := self._reading_less(view, tiles.lane)) is not None:
             tiles, schedules = found

@@ -62,9 +62,9 @@ class LaneLowering(LaneContext):
 
     def _lines(self, nodes: list[Node]) -> tuple[str, ...]:
         """Of the user's code: what the nodes compute, up to what was reduced or kept, or is in memory."""
-        reduced = (v for n in self.placement.nodes if n.is_reduction for v in n.op.results)
-        known = {*reduced, *self.placement.kept, *self.view.places}
-        return quote_lines((n.op for n in nodes), known, self.view.producers)
+        reduced = {v for n in self.placement.nodes if n.is_reduction for v in n.op.results}
+        known = (reduced, self.placement.kept, self.view.places)
+        return quote_lines((n.op for n in nodes), known, self.view.producers, self.view.order)
 
     def _nests(self, nodes: list[Node], by_columns: bool) -> list[Nest]:
         shape = nodes[0].domain

@@ -21,6 +21,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.ops.build import splat_value
 from jstitch.ir.types import DType, TensorType
+from jstitch.ir.unwind import Deep, each, unwind
 from jstitch.passes.base.profile import current
 from jstitch.passes.base.row_access import IDENTITY, UNIFORM, is_reduction
 from jstitch.passes.lower.joint_monoids import JointMonoid, moments, soft_maximum
@@ -36,6 +37,7 @@ from jstitch.passes.lower.sum_forms import (
 )
 
 Dims = tuple[int, ...]
+MOST_FACTORS = 64  # a product of more, such as a square of squares, is a factor itself
 
 
 def one_pass_sums(ops: Sequence[Op], outputs: Collection[Value]) -> list[Op]:
@@ -58,15 +60,13 @@ def _in_order(ops: Sequence[Op], outputs: Collection[Value]) -> list[Op]:
     maker = {v: op for op in ops for v in op.results}
     found: dict[Op, None] = {}
 
-    def visit(op: Op) -> None:
+    def visit(op: Op) -> Deep[None]:
         if op not in found:
-            for v in op.uses:
-                if v in maker:
-                    visit(maker[v])
+            yield from each(visit(maker[v]) for v in op.uses if v in maker)
             found[op] = None
 
     for v in outputs:
-        visit(maker[v])
+        unwind(visit(maker[v]))
     return list(found)
 
 
@@ -192,6 +192,7 @@ class _Search:
     found: dict[Op, _Family] = field(default_factory=dict)
     taken: set[Op] = field(default_factory=set)
     products: dict[tuple[Value, ...], Op] = field(default_factory=dict)
+    factors: dict[Value, list[Value]] = field(default_factory=dict)
 
     def look_at(self, op: Op) -> None:
         """Learn what the op makes."""
@@ -213,7 +214,7 @@ class _Search:
             self._match_product(op)
 
     def _match_product(self, op: Op) -> None:
-        factors = self._factors(op.operands[0])
+        factors = unwind(self._factors(op.operands[0]))
         bases = [self._base(v, _dims(op)) for v in factors]
         x = next((b[0] for b in bases if b is not None), None)
         if x is None:
@@ -268,12 +269,16 @@ class _Search:
         later = self.depth.get(base, 0) > self.depth.get(x, 0)
         return (x, base) if later and SumForms(self.producers).is_fixed(base, dims) else None
 
-    def _factors(self, v: Value) -> list[Value]:
-        op = self.producers.get(v)
-        if op is None or op.name not in (MULTIPLY, SQUARE):
-            return [v]
-        operands = op.operands if op.name == MULTIPLY else op.operands * 2
-        return [f for u in operands for f in self._factors(u)]
+    def _factors(self, v: Value) -> Deep[list[Value]]:
+        if v not in self.factors:
+            op = self.producers.get(v)
+            operands: Sequence[Value] = ()
+            if op is not None and op.name in (MULTIPLY, SQUARE):
+                operands = op.operands if op.name == MULTIPLY else op.operands * 2
+            parts = yield from each(self._factors(u) for u in operands)
+            found = [f for part in parts for f in part]
+            self.factors[v] = found if 0 < len(found) <= MOST_FACTORS else [v]
+        return self.factors[v]
 
     def _product(self, factors: Sequence[Value]) -> Value:
         first, *rest = factors

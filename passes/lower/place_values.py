@@ -37,13 +37,14 @@ class Placement:
 class LaneView:
     """What a lane sees. stored: values it must write. places: values it can read from memory.
 
-    budget: most bytes of kept values per program. refused: values that must not be kept. shared: the values
-    to keep, of all patterns' lanes; None: to be chosen.
+    order: of all ops of the kernel. budget: most bytes of kept values per program. refused: values that must
+    not be kept. shared: the values to keep, of all patterns' lanes; None: to be chosen.
     """
 
     group: Group
     ops: list[Op]
     producers: Mapping[Value, Op]
+    order: Mapping[Op, int]
     places: Mapping[Value, Place]
     stored: set[Value]
     budget: int
@@ -94,8 +95,7 @@ class _Search:
 
     def placement(self, kept: set[Value]) -> Placement:
         trace = Trace(self.cone, kept)
-        order = {op: n for n, op in enumerate(self.lane.ops)}
-        return Placement(sorted(trace.depth, key=lambda n: order[n.op]), trace.depth, kept)
+        return Placement(sorted(trace.depth, key=lambda n: self.lane.order[n.op]), trace.depth, kept)
 
     def worth_keeping(self, kept: set[Value]) -> Value | None:
         """The last value in program order that is computed twice and is dear, if it can fit.

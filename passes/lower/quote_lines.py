@@ -5,18 +5,22 @@ softmax's second stage     ->     subtract, exponential: model.py:31 (softmax); 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from jstitch.ir.graph import Op, Value
 from jstitch.passes.base.plan import is_free
 
 
 def quote_lines(
-    roots: Iterable[Op], known: Collection[Value], producers: Mapping[Value, Op]
+    roots: Iterable[Op],
+    known: Sequence[Container[Value]],
+    producers: Mapping[Value, Op],
+    order: Mapping[Op, int],
 ) -> tuple[str, ...]:
     """Lines in program order. roots: ops whose results the stage makes; known: values that it only reads.
 
-    Ops between the two, which it computes on the way, count too; those without a line do not.
+    order: of the program's ops. Ops between the two, which it computes on the way, count too; those without
+    a line do not.
     """
     found: dict[Op, None] = {}
     todo = list(roots)
@@ -24,9 +28,8 @@ def quote_lines(
         op = todo.pop()
         if op not in found and not is_free(op):
             found[op] = None
-            makers = (producers[v] for v in op.operands if v in producers and v not in known)
-            todo += makers
-    order = {op: n for n, op in enumerate(dict.fromkeys(producers.values()))}
+            computed = (v for v in op.operands if not any(v in values for values in known))
+            todo += (producers[v] for v in computed if v in producers)
     ops: dict[str, dict[str, None]] = {}
     for op in sorted(found, key=lambda op: order.get(op, len(order))):
         if op.loc:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 
 from jstitch.ir.graph import Op, Value
+from jstitch.ir.unwind import Deep, each, unwind
 from jstitch.passes.base.plan import is_free
 
 CONE = 200  # values that are looked at behind one
@@ -35,7 +36,7 @@ def small_parts(
     large: dict[Value, None] = {}
     own: dict[Value, float] = {}
 
-    def look(v: Value) -> float:
+    def look(v: Value) -> Deep[float]:
         if v not in own:
             own[v] = 1.0
             op = maker.get(v)
@@ -46,10 +47,11 @@ def small_parts(
             elif op_cost(op, {}) == math.inf:
                 own[v] = math.inf
             elif not is_free(op):
-                own[v] = op_cost(op, {u: look(u) for u in op.operands})
+                behind = yield from each(look(u) for u in op.operands)
+                own[v] = op_cost(op, dict(zip(op.operands, behind, strict=True)))
         return own[v]
 
-    cheap = look(value) < bound and len(own) < CONE
+    cheap = unwind(look(value)) < bound and len(own) < CONE
     whole = sum(v.tensor.nbytes for v in large)
     return list(parts) if cheap and parts and whole <= 2 * value.tensor.nbytes else []
 
@@ -65,14 +67,13 @@ def update_costs(
     """Costs and levels behind a value after something there was spilled."""
     done: set[Value] = set()
 
-    def visit(v: Value) -> None:
+    def visit(v: Value) -> Deep[None]:
         op = maker.get(v)
         if v in done or op is None or v in spilled or is_free(op) or op_cost(op, {}) == math.inf:
             return
         done.add(v)
-        for u in op.operands:
-            visit(u)
+        yield from each(visit(u) for u in op.operands)
         cost[v] = op_cost(op, cost)
         ready[v] = max((ready.get(u, 0) for u in op.operands), default=0)
 
-    visit(value)
+    unwind(visit(value))

@@ -231,7 +231,7 @@ def to_target_config(spec: DeviceSpec) -> str:
   shared_memory_per_block: {spec.shared_per_block}
   shared_memory_per_block_optin: {spec.shared_optin}
   block_dim_limit_x: {2**31 - 1} block_dim_limit_y: 65535 block_dim_limit_z: 65535
-  driver_version: "13.0.0" runtime_version: "12.8.0" compile_time_toolkit_version: "12.8.0"
+  driver_version: "13.0.0" runtime_version: "13.0.0" compile_time_toolkit_version: "13.0.0"
   dnn_version: "9.10.0"
 }}
 platform_name: "CUDA"

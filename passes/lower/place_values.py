@@ -10,8 +10,9 @@ stages use is kept when computing it again costs more than a store and a load.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from jstitch.ir.graph import Op, Value
@@ -22,6 +23,8 @@ from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.lower.build_nest import Place
 from jstitch.passes.lower.form_groups import PARTIAL, Group
 from jstitch.passes.lower.trace_lane import Loops, Node, Trace, cone
+
+ONE_BY_ONE = 32  # values that are kept after a look at each; then so many more at a time
 
 
 @dataclass(eq=False)
@@ -58,22 +61,15 @@ class LaneView:
 def place_values(lane: LaneView) -> Placement:
     """Nodes, depths and kept values of a lane.
 
-    A value that was kept first may have become cheap by what was kept later: it is let go again, unless
-    something behind it then were computed twice and dear.
+    A value that was kept first may have become cheap by what was kept later: it is let go again.
     """
     search = _Search(lane)
     if lane.shared is not None:
         return search.placement(_asked_for(lane, lane.shared))
     kept: set[Value] = set()
-    while not lane.group.flat:
-        candidate = search.worth_keeping(kept)
-        if candidate is None:
-            break
-        kept.add(candidate)
-    for v in [v for op in reversed(lane.ops) for v in op.results if v in kept]:
-        less = kept - {v}
-        if search.is_cheap(v, less) and search.worth_keeping(less) is None:
-            kept = less
+    if not lane.group.flat:
+        search.keep(kept)
+        search.let_go(kept)
     return search.placement(kept)
 
 
@@ -97,12 +93,20 @@ class _Search:
         trace = Trace(self.cone, kept)
         return Placement(sorted(trace.depth, key=lambda n: self.lane.order[n.op]), trace.depth, kept)
 
-    def worth_keeping(self, kept: set[Value]) -> Value | None:
-        """The last value in program order that is computed twice and is dear, if it can fit.
+    def keep(self, kept: set[Value]) -> None:
+        """Add what is worth keeping: the last value first, since it may make others worthless.
+
+        In a very long lane, which keeps a value for every few ops, more and more at once.
+        """
+        while found := list(itertools.islice(self._worth_keeping(kept), max(1, len(kept) - ONE_BY_ONE))):
+            kept.update(found)
+
+    def _worth_keeping(self, kept: set[Value]) -> Iterator[Value]:
+        """Values that are computed twice and are dear, if they can fit, the last in program order first.
 
         Twice: by two stages, or by a loop over more elements than it has.
         """
-        trace, costs = Trace(self.cone, kept), self._costs(kept)
+        trace, costs = Trace(self.cone, kept), self._costs(lambda v, _: v in kept)
         given = kept | self.lane.refused
         for op in reversed(self.lane.ops):
             for v in op.results:
@@ -118,24 +122,31 @@ class _Search:
                 bound = current().keep_cost / (2 if repeated else 1)
                 size = self.lane.slab(v) * self.lane.group.step * v.tensor.dtype.compute.itemsize
                 if costs[v] > bound and size <= self.lane.budget:
-                    return v
-        return None
+                    yield v
 
-    def is_cheap(self, v: Value, kept: set[Value]) -> bool:
-        """Whether computing `v` from what is kept costs no more than keeping it."""
-        if _is_repeated(v, Trace(self.cone, kept).users(v)):
-            return False
-        return self._costs(kept)[v] <= current().keep_cost
+    def let_go(self, kept: set[Value]) -> None:
+        """Take out what costs no more to compute, from what is still kept behind it, than to keep."""
+        trace = Trace(self.cone, kept)
+        stays = {v for v in kept if _is_repeated(v, trace.users(v))}
 
-    def _costs(self, kept: set[Value]) -> dict[Value, float]:
-        """Of every value, in cycles per element, from what is kept or in memory."""
+        def is_kept(v: Value, cost: float) -> bool:
+            if v in kept and cost > current().keep_cost:
+                stays.add(v)
+            return v in stays
+
+        self._costs(is_kept)
+        kept &= stays
+
+    def _costs(self, is_kept: Callable[[Value, float], bool]) -> dict[Value, float]:
+        """Of every value, in cycles per element, from what is kept or in memory. is_kept: (value, cost)."""
         costs: dict[Value, float] = {}
         for step, own in zip(self.cone.steps, self.own, strict=True):
-            total = own
+            total = 0.0
             if own is not None:
                 total = own + sum(costs.get(u, 1.0) for u in dict.fromkeys(step.op.operands))
             for v in step.op.results:
-                costs[v] = 1.0 if v in kept else 0.0 if total is None or self.lane.slab(v) <= 1 else total
+                cost = total if self.lane.slab(v) > 1 else 0.0
+                costs[v] = 1.0 if is_kept(v, cost) else cost
         return costs
 
     def _own_cost(self, op: Op) -> float | None:

@@ -77,9 +77,7 @@ class NestText:
         """Whether a thread without a row would read what another one overwrites, in any nest of the lane."""
         if not self.names.guarded or self.names.slices is not None:
             return False
-        instructions = (i for d in self.homes.nests for i in d.instructions)
-        loads = (i.buffer for i in instructions if isinstance(i, Load))
-        return any(b.space is Space.ARG and not self.names.read_only(b) for b in loads)
+        return not all(map(self.names.read_only, self.homes.loaded_arguments))
 
     def combines(self) -> tuple[Combine, ...]:
         """Accumulators that the team still has to combine, at row level."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from jstitch.codegen.cuda.deal import (
     MAX_WIDTH,
@@ -26,7 +27,7 @@ from jstitch.codegen.cuda.deal import (
 from jstitch.codegen.cuda.exchange import Team, exchange_bytes
 from jstitch.codegen.cuda.share_arena import Life, find_offset
 from jstitch.codegen.cuda.wanted import Carry, Kept, Wanted, find_carries
-from jstitch.codegen.kernel_ir import Buffer, Lane, Let, Space, Store
+from jstitch.codegen.kernel_ir import Buffer, Lane, Let, Load, Space, Store
 from jstitch.ir.index import Index
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import DType
@@ -123,6 +124,12 @@ class Homes:
         """A name for the text that nothing else has."""
         self.named += 1
         return f"{letter}{self.named}"
+
+    @cached_property
+    def loaded_arguments(self) -> frozenset[Buffer]:
+        """Arguments of the kernel that some nest of the lane reads."""
+        loads = (i.buffer for d in self.nests for i in d.instructions if isinstance(i, Load))
+        return frozenset(b for b in loads if b.space is Space.ARG)
 
     @property
     def nests(self) -> list[Dealt]:

@@ -9,7 +9,7 @@ what a reduction reads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jstitch.codegen.vocabulary import cpu_cpi
@@ -22,7 +22,7 @@ from jstitch.passes.base.profile import current
 from jstitch.passes.base.remember import per_object, per_op
 from jstitch.passes.base.row_access import data_operands, is_reduction
 from jstitch.passes.cost.structure import per_structure
-from jstitch.passes.cost.turned_reads import turned_reads
+from jstitch.passes.cost.turned_reads import is_turned, turned_reads
 from jstitch.passes.lower.block_variances import block_variances
 from jstitch.passes.lower.factor_sums import factor_sums
 from jstitch.passes.lower.form_groups import PARTIAL, Grouping, form_groups
@@ -73,8 +73,11 @@ def kernel_cost(pattern: FusionPattern) -> CostEstimate:
     producers = {v: op for op in grouping.ops for v in op.results}
     phases = len({level for level, _ in lanes})
     total = CostEstimate(launches=current().machine.call + phases)
+    kept = grouping.spilled.union(pattern.outputs)
+    sector = current().machine.sector_bytes
+    sector = sector if sector and is_turned(grouping.ops, sector) else 0
     for (level, _), ops in lanes.items():
-        total += _lane_cost(grouping, ops, level, producers, pattern)
+        total += _lane_cost(grouping, ops, level, producers, kept, sector)
     return total
 
 
@@ -104,15 +107,16 @@ def _partial_bytes(pattern: FusionPattern) -> int:
 
 
 def _lane_cost(
-    grouping: Grouping, ops: Sequence[Op], level: int, producers: Mapping[Value, Op], pattern: FusionPattern
+    grouping: Grouping,
+    ops: Sequence[Op],
+    level: int,
+    producers: Mapping[Value, Op],
+    kept: Collection[Value],
+    sector: int,
 ) -> CostEstimate:
+    """kept: what is written to memory. sector: of memory, in bytes, where it matters."""
     chosen = set(ops)
-    written = [
-        v
-        for op in ops
-        for v in op.results
-        if v in grouping.spilled or v in pattern.outputs or op.name == PARTIAL
-    ]
+    written = [v for op in ops for v in op.results if v in kept or op.name == PARTIAL]
     if not written:  # nothing but what other lanes compute in place
         return CostEstimate()
     reads: set[Value] = set()
@@ -136,7 +140,7 @@ def _lane_cost(
     parallel = group.programs >= machine.cores or cycles < machine.serial_work
     serial = 1.0 if parallel else machine.cores
     nbytes = sum(v.tensor.nbytes for v in (*reads, *written))
-    if sector := machine.sector_bytes:
+    if sector:
         turned = turned_reads(ops, group.rows, reads, written, producers, sector)
         nbytes += sum(v.tensor.size * sector - v.tensor.nbytes for v in turned)
     return CostEstimate(0.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)

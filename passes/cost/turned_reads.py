@@ -10,7 +10,7 @@ operand does not depend on the last dimension makes it the same for all threads.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Index, Var, atoms, linearize, var
@@ -41,7 +41,7 @@ def turned_reads(
 
     sector: in bytes.
     """
-    if _in_tiles(ops, written) or not any(_turns(op, sector) for op in producers.values()):
+    if _in_tiles(ops, written):
         return set()
     found: set[Value] = set()
     todo = [(v, Way.ALONG) for v in written] + [start for op in ops for start in _reduced(op, rows)]
@@ -83,8 +83,9 @@ def _then(way: Way, own: Way) -> Way:
     return Way.ALONG if way is own else Way.ACROSS
 
 
-def _turns(op: Op, sector: int) -> bool:
-    return Way.ACROSS in ways(op, sector)
+def is_turned(ops: Iterable[Op], sector: int) -> bool:
+    """Whether some op reads across, without which no lane of theirs does."""
+    return any(Way.ACROSS in ways(op, sector) for op in ops)
 
 
 @per_op

@@ -116,19 +116,21 @@ class _Part:
 
     def leaves(self, operand: Operand) -> Iterator[Leaf]:
         """The arrays behind an operand, through tuples, bitcasts and plain copies."""
-        source = self.scope.instructions[operand.name]
-        if source.opcode == "tuple":
-            chosen = source.operands if operand.leaf is None else (source.operands[operand.leaf],)
-            for part in chosen:
-                yield from self.leaves(part)
-        elif source.opcode == "get-tuple-element":
-            yield from self.leaves(Operand(source.operands[0].name, source.index))
-        elif self.is_view(source):
-            yield from self.leaves(source.operands[0])
-        elif operand.leaf is None:
-            yield from ((source.name, number) for number in range(len(source.arrays)))
-        else:
-            yield source.name, operand.leaf
+        todo = [operand]
+        while todo:
+            part = todo.pop()
+            source = self.scope.instructions[part.name]
+            if source.opcode == "tuple":
+                chosen = source.operands if part.leaf is None else (source.operands[part.leaf],)
+                todo += reversed(chosen)
+            elif source.opcode == "get-tuple-element":
+                todo.append(Operand(source.operands[0].name, source.index))
+            elif self.is_view(source):
+                todo.append(source.operands[0])
+            elif part.leaf is None:
+                yield from ((source.name, number) for number in range(len(source.arrays)))
+            else:
+                yield source.name, part.leaf
 
     def size(self, leaf: Leaf) -> int:
         return self.scope.instructions[leaf[0]].arrays[leaf[1]].nbytes

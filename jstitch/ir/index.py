@@ -248,6 +248,20 @@ def _substitute_atom(atom: Atom, value: Callable[[Atom], Index | None]) -> Index
             return var(atom)
 
 
+def is_longer(e: Index, most: int) -> bool:
+    """Whether more atoms than that are written in e, each as often as it stands there."""
+    count, todo = 0, [e]
+    while todo and count <= most:
+        for atom, _ in todo.pop().terms:
+            count += 1
+            match atom:
+                case FloorDiv(of, _) | Mod(of, _) | Clamp(of, _, _):
+                    todo.append(of)
+                case Dynamic(_, index):
+                    todo.extend(index)
+    return count > most
+
+
 def atoms(exprs: Iterable[Index]) -> set[Atom]:
     """Every atom in the expressions, nested ones too."""
     found: set[Atom] = set()

@@ -31,6 +31,7 @@ from jstitch.ir.index import (
     bounds,
     clamp,
     const,
+    is_longer,
     linearize,
     mul,
     substitute,
@@ -59,6 +60,7 @@ _LITERALS = {
 }
 
 
+MOST_ATOMS = 32  # of one index: reshapes and transposes in turn double it
 _INTEGER = re.compile(r"u?int\d+\((-?\d+)\)")
 
 
@@ -285,7 +287,7 @@ class NestBuilder:
         chosen: list[tuple[str | None, str]] = []
         for case in open_cases:
             test = yield from self._test(op, [k for k in case.conditions if not k.always])
-            where = yield from each(self._resolve(op, e) for e in case.index)
+            where = map(self._named, (yield from each(self._resolve(op, e) for e in case.index)))
             operand = op.operands[case.operand]
             chosen.append((test, (yield self._value(operand, read_index(tuple(where), operand.shape)))))
             if test is None:
@@ -310,6 +312,12 @@ class NestBuilder:
             where = yield from each(self._resolve(op, i) for i in atom.index)
             read[atom] = self.number((yield self._value(op.operands[atom.operand], tuple(where))))
         return substitute(e, read.get)
+
+    def _named(self, e: Index) -> Index:
+        """A long index as a number that is computed once: the next op's would be twice as long."""
+        if not is_longer(e, MOST_ATOMS):
+            return e
+        return self.number(self.let(f"convert_s64(int64({print_index(e)}))", (), self._depth(e)))
 
     def _test(self, op: Op, conditions: Sequence[Condition]) -> Deep[str | None]:
         tests: list[str] = []

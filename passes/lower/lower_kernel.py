@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -31,7 +30,6 @@ from jstitch.passes.lower.place_tiles import ALIGN, Tiles, place_tiles, tile_pri
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.plan_shared_memory import DoesNotFit, Priority
 
-TOO_DEEP = "the {found} ops are too long a chain to be followed in {bound} calls of Python"
 NO_ROOM = "kept values take {found} bytes of an arena of {bound}, and shrinking is switched off"
 ATTEMPTS = 6  # of fitting a lane's tiles; then everything that can be is computed again
 
@@ -56,11 +54,8 @@ def lower_kernel(
     shrink: values that find no room in the arena may be computed again instead.
     Raises CannotLowerError, with the reason, when a kernel cannot express the pattern, and TemplateError.
     """
-    try:
-        formed = form_pattern(ops, outputs, updates, template)
-        return _KernelLowering(name, formed, inputs, outputs, arena_bytes, share, shrink, updates).run()
-    except RecursionError:
-        raise CannotLowerError(Reason("depth", TOO_DEEP, len(ops), sys.getrecursionlimit())) from None
+    formed = form_pattern(ops, outputs, updates, template)
+    return _KernelLowering(name, formed, inputs, outputs, arena_bytes, share, shrink, updates).run()
 
 
 @dataclass(eq=False)

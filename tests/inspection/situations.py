@@ -139,10 +139,9 @@ def real_size(x: Array) -> Array:
     return jnp.sqrt(jnp.square(jnp.tanh(x) * 2) + jnp.square(x * 2))
 
 
-def chain(x: Array, cut: bool = False) -> Array:
+def chain(x: Array) -> Array:
     for i in range(300):
         x = jnp.sin(x + i)
-        x = jstitch.no_fuse(x) if cut and i % 50 == 49 else x
     return x
 
 
@@ -440,10 +439,6 @@ KERNELS = (
         *("shared memory", "bytes of shared memory for a CTA, the target has 64"),
         *({"target": NARROW, **OFF}, True),
         Lift({"target": "h200", **OFF}),
-    ),
-    Situation(
-        *("chain too long", chain, (SMALL,), ("add", "sine"), "depth", "ops are too long a chain", OFF, True),
-        Lift(f=lambda x: chain(x, cut=True)),
     ),
 )
 

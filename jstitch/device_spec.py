@@ -87,6 +87,10 @@ _LIMITS = {
     (12, 0): _Limits(102400, 101376, 1024, 128, 1536, 24, 128, "8.7"),
 }
 
+_TOOLKIT = "13.0.0"  # that `jax[cuda13]` brings: XLA captures loops' bodies from 12.9 on
+_OLDEST = (7, 5)  # that it compiles for
+_LAST_TOOLKIT = "12.9.0"  # for what is older
+
 _MIB = 1 << 20
 
 
@@ -213,6 +217,7 @@ def _round_up(value: int, unit: int) -> int:
 def to_target_config(spec: DeviceSpec) -> str:
     """The text form of XLA's GpuTargetConfigProto: compiling with it needs no such device."""
     major, minor = spec.capability
+    toolkit = _TOOLKIT if spec.capability >= _OLDEST else _LAST_TOOLKIT
     return f"""gpu_device_info {{
   name: "{spec.title}"
   cuda_compute_capability {{ major: {major} minor: {minor} }}
@@ -231,7 +236,7 @@ def to_target_config(spec: DeviceSpec) -> str:
   shared_memory_per_block: {spec.shared_per_block}
   shared_memory_per_block_optin: {spec.shared_optin}
   block_dim_limit_x: {2**31 - 1} block_dim_limit_y: 65535 block_dim_limit_z: 65535
-  driver_version: "13.0.0" runtime_version: "13.0.0" compile_time_toolkit_version: "13.0.0"
+  driver_version: "13.0.0" runtime_version: "{toolkit}" compile_time_toolkit_version: "{toolkit}"
   dnn_version: "9.10.0"
 }}
 platform_name: "CUDA"

@@ -130,6 +130,15 @@ def test_occupancy_never_grows_with_what_is_asked_for() -> None:
     assert by_shared == sorted(by_shared, reverse=True)
 
 
+@pytest.mark.parametrize("name", SPECS)
+def test_every_target_config_is_of_the_toolkit_that_jax_brings(name: str) -> None:
+    """What XLA does with loops depends on it. Volta is no target of CUDA 13."""
+    toolkit = "12.9.0" if name == "v100" else "13.0.0"
+    text = to_target_config(find_spec(name))
+    assert f'runtime_version: "{toolkit}" compile_time_toolkit_version: "{toolkit}"' in text
+    assert 'driver_version: "13.0.0"' in text
+
+
 def test_the_target_config_says_what_xla_needs() -> None:
     text = to_target_config(find_spec("rtx4090"))
     for part in (

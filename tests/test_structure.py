@@ -23,6 +23,7 @@ ROOMS = (
     "jstitch.options",
     "jstitch._jax",
     "jstitch.ir",
+    "jstitch.hlo",
     "jstitch.runtime",
     "jstitch.codegen",
     "jstitch.passes.base",

@@ -13,10 +13,10 @@ from jstitch.analysis.compile import AnalysisError, compile_lowered, device_shar
 from jstitch.analysis.launches import Program, launches
 from jstitch.analysis.least import least
 from jstitch.analysis.report import Analysis, Side
-from jstitch.analysis.traffic import Traffic
 from jstitch.api import jit
 from jstitch.device_spec import DeviceSpec, find_spec
 from jstitch.frontend.jitted import Jitted
+from jstitch.hlo.traffic import Traffic
 from jstitch.options import CompileOptions
 from jstitch.runtime.report import Record, last_report, record_count
 

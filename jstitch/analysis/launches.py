@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from jstitch.analysis.hlo import Computation, Instruction, Module
 from jstitch.analysis.thunks import Thunk
-from jstitch.analysis.traffic import Traffic, traffic
 from jstitch.device_spec import DeviceSpec
+from jstitch.hlo.text import Computation, Instruction, Module
+from jstitch.hlo.traffic import Traffic, traffic
 
 Kind = Literal["memory", "copy", "gemm", "library"]
 

@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from jstitch.analysis.hlo import Computation, Instruction, Operand
 from jstitch.analysis.launches import Program, own
-from jstitch.analysis.traffic import Traffic, reads, writes
+from jstitch.hlo.text import Computation, Instruction, Operand
+from jstitch.hlo.traffic import Traffic, reads, writes
 
 Leaf = tuple[str, int]  # an instruction and the number of one array of its result
 _PASSES_ON = frozenset(("bitcast", "copy-done"))

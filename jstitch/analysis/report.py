@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from jstitch.analysis.launches import Launch, merged, seconds
-from jstitch.analysis.traffic import Traffic
 from jstitch.device_spec import DeviceSpec
+from jstitch.hlo.traffic import Traffic
 
 Printed = Any  # table.Printed: rich is a tenth of `import jstitch`, only for printing
 

@@ -20,9 +20,9 @@ from benchmarks.workloads import recurrent
 from jstitch.analysis import compile as compile_for_device
 from jstitch.analysis.analyze import kernel_traffic
 from jstitch.analysis.compile import AnalysisError
-from jstitch.analysis.traffic import Traffic
 from jstitch.device_spec import SPECS
 from jstitch.errors import OptionError
+from jstitch.hlo.traffic import Traffic
 from jstitch.runtime.report import Record
 from tests.analysis.programs import CASES, SLOW, WEIGHTS, Case, shape
 

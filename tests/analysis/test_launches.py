@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from jstitch.analysis.hlo import parse_module
 from jstitch.analysis.launches import Program, launches, merged, seconds
 from jstitch.analysis.thunks import Thunk, parse_thunks
-from jstitch.analysis.traffic import Traffic
 from jstitch.device_spec import find_spec
+from jstitch.hlo.text import parse_module
+from jstitch.hlo.traffic import Traffic
 
 MODULE = """HloModule m
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from jstitch.analysis.hlo import parse_module
 from jstitch.analysis.launches import Program
 from jstitch.analysis.least import least
 from jstitch.analysis.thunks import Thunk
-from jstitch.analysis.traffic import Traffic
 from jstitch.device_spec import find_spec
+from jstitch.hlo.text import parse_module
+from jstitch.hlo.traffic import Traffic
 
 NEGATE = """
 %negated (p: f32[1024]) -> f32[1024] {

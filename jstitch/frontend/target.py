@@ -102,7 +102,6 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         updates=True,
         recompute=True,
         copies=True,
-        counters=True,
         products=True,
         unset=True,
         turns=5,

@@ -2,7 +2,8 @@
 
     while i < 28:  %x1, %i1 = kernel(%x, %i)    ->    while i < 28:  %x1 = kernel(%x, %i);  %i1 = add %i, 1
 
-A GPU that runs a loop of unknown length sends its condition to the host at every turn, and the host waits.
+A GPU that runs a loop of unknown length sends its condition to the host at every turn, and the host waits. On
+a CPU XLA knows less of what it can move out of the loop, and the counter is two buffers more for our call.
 A loop whose length follows from integer scalars that its body counts up is XLA's to count: its condition's
 inputs, and what they are counted from, are marked, and no pattern takes a marked op.
 """
@@ -16,7 +17,6 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import lookup
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import is_free
-from jstitch.passes.base.profile import current
 from jstitch.passes.base.rewrite import is_control
 
 LEFT = "left"  # attribute of an op that no pattern takes: why
@@ -25,8 +25,8 @@ _COUNTS = "counts the turns of a loop, which XLA so knows"
 
 
 def keep_counters(graph: Graph) -> Graph:
-    """The graph with the counters of its loops marked, at any depth, where the target needs them."""
-    return _mark(graph, frozenset()) if current().counters else graph
+    """The graph with the counters of its loops marked, at any depth."""
+    return _mark(graph, frozenset())
 
 
 def _mark(graph: Graph, counters: frozenset[Op]) -> Graph:

@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.measure import Settings
 from benchmarks.workload import Workload
-from benchmarks.workloads import FAMILIES
+from benchmarks.workloads import ENVIRONMENT, SUITE
 
 Row = dict[str, Any]
 
@@ -58,7 +58,7 @@ def select(pattern: str) -> dict[str, tuple[Workload, ...]]:
     """Families with the workloads whose name contains a match of the regular expression."""
     matching = {
         family: tuple(w for w in workloads if re.search(pattern, w.name))
-        for family, workloads in FAMILIES.items()
+        for family, workloads in SUITE.items()
     }
     return {family: workloads for family, workloads in matching.items() if workloads}
 
@@ -81,7 +81,7 @@ def run_job(job: Job, settings: Settings, end: float | None = None) -> Iterator[
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).resolve().parents[1],
-        env={**os.environ, **job.malloc.environment},
+        env={**os.environ, **ENVIRONMENT.get(job.family, {}), **job.malloc.environment},
     )
     with child, _ended_at(child, end):
         assert child.stdout is not None

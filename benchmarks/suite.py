@@ -19,7 +19,7 @@ from benchmarks.measure import Settings
 from benchmarks.runner import Job, Malloc
 from benchmarks.sides import Side
 from benchmarks.workload import Size
-from benchmarks.workloads import FAMILIES
+from benchmarks.workloads import SUITE
 from jstitch.options import TUNES
 
 Row = dict[str, Any]
@@ -207,6 +207,6 @@ def child_command(
     torch: bool,
 ) -> None:
     """Measure part of a family in this process (what `run` starts)."""
-    workloads = tuple(w for w in FAMILIES[family] if not names or w.name in names)
+    workloads = tuple(w for w in SUITE[family] if not names or w.name in names)
     settings = Settings(Side(side), sizes, seconds, only != "alone", only != "interleaved")
     measure.emit((measure.torch_twins if torch else measure.compare)(workloads, settings))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks.workload import Workload
 from benchmarks.workloads import (
     fused,
+    loops,
     losses,
     norms,
     optimizers,
@@ -31,3 +32,10 @@ FAMILIES: dict[str, tuple[Workload, ...]] = {
         transformer,
     )
 }
+"""By working set."""
+
+SUITE = {**FAMILIES, "loops": loops.WORKLOADS, "loops_f64": loops.WIDE_WORKLOADS}
+"""These, and loops, whose three sizes are numbers of turns."""
+
+ENVIRONMENT = {"loops_f64": {"JAX_ENABLE_X64": "1"}}
+"""What the process of a family needs."""

@@ -91,10 +91,7 @@ class Step:
         """donated: argument -> the result in its memory; both of one type. Compiles; allocates nothing."""
         self._donated = dict(donated)
         function = _looped(program, self._donated, turns) if turns > 1 else _plain(program)
-        sharding = jax.sharding.SingleDeviceSharding(device)
-        avals = [_aval(t, sharding) for t in program.arguments]
-        jitted: Any = jax.jit(function, donate_argnums=tuple(self._donated), keep_unused=True)
-        self._compiled = jitted.lower(*avals).compile()
+        self._compiled = _lowered(function, program, device, tuple(self._donated)).compile()
         self._args: list[Any] = []
 
     @property
@@ -111,6 +108,19 @@ class Step:
         results = jax.block_until_ready(self._compiled(*self._args))  # type: ignore[no-untyped-call]
         for argument, result in self._donated.items():
             self._args[argument] = results[result]
+
+
+def compiled_text(program: Program, device: Any, options: Mapping[str, Any]) -> str:
+    """The program after XLA's optimizations. options: of XLA's compiler."""
+    lowered = _lowered(_plain(program), program, device, ())
+    return str(lowered.compile(compiler_options=dict(options)).as_text())
+
+
+def _lowered(function: Callable[..., Any], program: Program, device: Any, donated: tuple[int, ...]) -> Any:
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    avals = [_aval(t, sharding) for t in program.arguments]
+    jitted: Any = jax.jit(function, donate_argnums=donated, keep_unused=True)
+    return jitted.lower(*avals)
 
 
 def _aval(type_: TensorType, sharding: Any) -> Any:

@@ -6,26 +6,29 @@ StableHLO -> Graph -> graph passes -> FusionPlan per frame -> Kernel per pattern
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from jstitch.codegen.backend import Backend, CannotBuildError
+from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.dump import Dump, open_dump
 from jstitch.frontend.exporter import export_graph
 from jstitch.frontend.importer import import_ops
+from jstitch.frontend.loop_gate import gate_loops
 from jstitch.frontend.measured_gate import ELSEWHERE, MeasuredGate, measured_gate
 from jstitch.frontend.mlir import print_ops
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import KERNEL
 from jstitch.options import CompileOptions
 from jstitch.passes.base.plan import FusionPattern, FusionPlan
-from jstitch.passes.base.rewrite import map_frames
-from jstitch.passes.fuse.absorb_updates import absorb_updates, contracted
+from jstitch.passes.fuse.absorb_updates import contracted
 from jstitch.passes.fuse.alias_donated import alias_donated, carried_by_loops
-from jstitch.passes.fuse.contract_patterns import contract_patterns
 from jstitch.passes.fuse.copy_returned import Returned, copy_returned
+from jstitch.passes.fuse.gate import MARGINS
 from jstitch.passes.fuse.hold_together import demanded, refuse
+from jstitch.passes.fuse.plan_tree import contract_tree, plan_tree
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
 from jstitch.passes.graph.pipeline import PIPELINE, run
@@ -158,15 +161,11 @@ def stitch_graph(
     """
     memory = {**carried_by_loops(graph), **donated}
     builder = _Builder(name, options, dump, backend, memory, gate, KernelNames(taken))
-
-    def change(frame: Graph) -> Graph:
-        plan = (planner or plan_frame)(copy_carried(frame), options)
-        dump.plan(plan)
-        if dump.only_plans:
-            return frame
-        return contract_patterns(absorb_updates(plan), builder.build)
-
-    return map_frames(keep_counters(graph), change)
+    plan = planner or plan_frame
+    tree = plan_tree(keep_counters(graph), lambda frame: plan(copy_carried(frame), options))
+    if planner is None and options.tune != "off":
+        tree = gate_loops(tree, MARGINS[options.tune], builder.lowered)
+    return contract_tree(tree, dump.plan, builder.leave if dump.only_plans else builder.build)
 
 
 class _Builder:
@@ -186,20 +185,36 @@ class _Builder:
         self.backend, self.donated, self.gate = backend, donated, gate
         self.names = names
         self.traffic: dict[str, tuple[int, int]] = {}
+        self._kernels: WeakKeyDictionary[FusionPattern, Kernel] = WeakKeyDictionary()
 
-    def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:
-        """Attributes of the kernel op; None when no kernel can express the pattern (it stays XLA's)."""
-        name, wanted = self.names.unique(name_kernel(pattern, self.name)), demanded(pattern)
+    def leave(self, pattern: FusionPattern) -> None:
+        """Nobody wants a kernel of it."""
+
+    def lowered(self, pattern: FusionPattern) -> Kernel | None:
+        """The pattern's kernel, without a name of its own; None when none can express it."""
         try:
+            return self._lowered(pattern)
+        except CannotLowerError:
+            return None
+
+    def _lowered(self, pattern: FusionPattern) -> Kernel:
+        if pattern not in self._kernels:
             inputs, _, outputs = contracted(pattern)
             kernel = best_kernel(
-                *(name, pattern.ops, inputs, outputs, self.options.arena_bytes),
+                *("planned", pattern.ops, inputs, outputs, self.options.arena_bytes),
                 updates=pattern.updates,
                 templates=self.options.templates,
                 share="sharing" not in self.options.without,
                 shrink="shrinking" not in self.options.without,
             )
-            kernel = alias_donated(kernel, pattern, self.donated)
+            self._kernels[pattern] = alias_donated(kernel, pattern, self.donated)
+        return self._kernels[pattern]
+
+    def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:
+        """Attributes of the kernel op; None when no kernel can express the pattern (it stays XLA's)."""
+        name, wanted = self.names.unique(name_kernel(pattern, self.name)), demanded(pattern)
+        try:
+            kernel = replace(self._lowered(pattern), name=name)
             self.dump.check(kernel)
             built = self.backend.build(kernel, self.options.cache_dir)
         except (CannotLowerError, CannotBuildError) as error:

@@ -67,6 +67,12 @@ def writes(module: Module, scope: Computation, instruction: Instruction) -> tupl
     return _body(module, scope, instruction).written
 
 
+def computed(module: Module, scope: Computation, instruction: Instruction) -> dict[Instruction, float]:
+    """What `instruction` computes on its way, itself where it is no fusion: elements of each result."""
+    kernel = _body(module, scope, instruction)
+    return {i: kernel.needed[i.name] for i in kernel.computation.instructions.values()}
+
+
 def _body(module: Module, scope: Computation, instruction: Instruction) -> _Body:
     if instruction.opcode == "fusion" and instruction.called:
         return _Body(module, module.computations[instruction.called[0]])

@@ -63,6 +63,10 @@ REMEDIES: Mapping[str, str] = {
         "tune='off' keeps every pattern, tune='measure' decides with a clock; more work per launch (larger"
         " arrays, more ops in one function) makes it pay"
     ),
+    "loop": (
+        "tune='off' keeps every pattern; larger arrays in the loop, or fewer turns that each do more (vmap, a"
+        " scan over blocks), make kernels pay in it"
+    ),
     "measured": "tune='off' keeps every pattern; `jstitch library` shows, and forgets, what was measured",
     "scheme": "add the scheme that it needs to CompileOptions(schemes=...)",
     "candidates": "try planner='dp', which explores patterns from every op",

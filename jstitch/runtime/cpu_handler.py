@@ -25,6 +25,8 @@ from jstitch.runtime.process_block import LoadedKernel, process_block
 from jstitch.runtime.versions import toolchain
 
 TARGET = "jstitch"
+PLANNED = "jstitch_planned"
+"""A call without a kernel: of programs that are compiled to see what XLA makes of them, and never run."""
 Builder = Callable[[str, str], LoadedKernel]
 """(content hash, payload) -> kernel in memory; called on any thread, raises when it cannot be built."""
 
@@ -58,6 +60,7 @@ def _register(builder: Builder, store: KernelCache) -> None:
         "execute": _capsule(execute),
     }
     jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+    jax.ffi.register_ffi_target(PLANNED, {"execute": stages["execute"]}, platform="cpu")
 
 
 def _capsule(address: int) -> Any:

@@ -29,14 +29,17 @@ class Machine:
     lone_bandwidths: of one core. fork: seconds of a phase on all cores, besides its work. vector_bytes: of a
     core's registers. near_bytes: of a core's own cache.
 
-    call: phases' worth that planning charges a call with. More than a call takes: XLA compiles a loop of
-    small kernels as one function, unless a call of ours stands in it.
+    call: phases' worth that planning charges a call with. More than a call takes: when in doubt, small
+    patterns stay XLA's.
 
     Of our code, fitted to measured kernels: one core's cycles to start an innermost loop (loop_cycles), to
     end an accumulator of it (sum_cycles); of an access whose neighbours in the loop are none in memory
     (scattered_cycles), of a division of indices, of a light op outside vectors (scalar_cycles), of a rounding
     to a narrow float. overlap: the share of the shorter of memory and arithmetic that does not hide behind
     the other.
+
+    Of what XLA runs at each turn of a loop: in_order: seconds of starting one kernel after another; queue: of
+    starting those that are ready, until none is left, besides `queued` of each.
 
     Of XLA's code: serial_work: cycles below which nobody's kernel runs on several cores; xla_serial_work:
     below which XLA runs a loop on one. xla_cycles, xla_narrow: of its loops against ours, and of narrow
@@ -73,6 +76,9 @@ class Machine:
     scalar_cycles: float = 0.3
     narrow_cycles: float = 5.0
     overlap: float = 0.1
+    in_order: float = 1e-8
+    queue: float = 5e-7
+    queued: float = 5e-8
     device: DeviceSpec | None = None
 
     def bandwidth(self, nbytes: float) -> float:

@@ -175,6 +175,13 @@ def scaled_updates(c: Array, *xs: Array) -> list[Array]:
     return [jnp.sin(x / k) * x for x in xs]
 
 
+def scalar_loop(xs: Array) -> list[Array]:
+    def turn(carried: list[Array], x: Array) -> tuple[list[Array], None]:
+        return [jnp.tanh(a * 0.9 + x) for a in carried], None
+
+    return lax.scan(turn, [jnp.float32(0.1 * k) for k in range(16)], xs)[0]
+
+
 def computed_again(x: Array, v: Array, m: Array) -> tuple[Array, Array]:
     s = jnp.sum(x, 1)
     h = jnp.abs(s[:, None] * v)
@@ -379,6 +386,12 @@ PLANNED = (
     Situation(
         *("too small to pay", jax.nn.softmax, (shape(8, 8),), ("exponential", "divide"), "gate"),
         *(r"modelled .* us .*, and must be less than .* us", {}, True, Lift()),
+    ),
+    Situation(
+        *("a loop of scalars", scalar_loop, (shape(614),), ("add", "tanh"), "loop"),
+        r"the loop around it is modelled [\d,.]+ us with kernels, and must be less than [\d,.]+ us, 0.95 of"
+        r" [\d.]+ us without: XLA makes it one kernel",
+        *({}, True, Lift()),
     ),
     Situation(
         *("only moves data", repeating, (shape(512, 64),), ("exponential", "broadcast_in_dim")),

@@ -1,0 +1,180 @@
+"""Keep kernels in a loop only where the whole loop is modelled to be faster with them, as XLA compiles both.
+
+    scan of 4 scalars: one kernel        with ours: 7 thunks at each turn        stays XLA's
+    scan of an LSTM: 8 thunks            with ours: 7                            ours stay
+
+XLA:CPU emits a loop of small kernels as one function, unless a call of ours stands in it; and what it does
+with the ops around a call changes, too. So XLA is asked about both programs, but where what it makes of the
+loop cannot matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.frontend.ask_xla import ask_xla, planned_call
+from jstitch.hlo.text import Module
+from jstitch.hlo.thunks import thunks_a_turn
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.ops import has_effects
+from jstitch.ir.types import TensorType
+from jstitch.passes.base.plan import FusionPattern, Reason
+from jstitch.passes.base.profile import current
+from jstitch.passes.cost.call_seconds import after_slices, call_seconds
+from jstitch.passes.cost.cost_model import kernel_cost, xla_cost
+from jstitch.passes.cost.program_seconds import ProgramSeconds
+from jstitch.passes.fuse.hold_together import demanded
+from jstitch.passes.fuse.plan_tree import Planned, contract_tree, leave, leave_all
+
+RULE = "loop"
+TURNS = (1, 1000)
+"""Of loops whose number of turns nobody knows: kernels must be worth it for few and for many."""
+
+Lower = Callable[[FusionPattern], Kernel | None]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Seconds of a loop with our kernels and without.
+
+    thunks: what XLA starts at each turn without them; None where the loop is one kernel.
+    """
+
+    ours: float
+    xla: float
+    thunks: int | None
+
+    def is_within(self, margin: float) -> bool:
+        return self.ours < margin * self.xla
+
+    def reason(self, margin: float) -> Reason:
+        """Why kernels of ours do not stay in the loop."""
+        made = "one kernel" if self.thunks is None else f"{self.thunks} kernels and copies a turn"
+        return Reason(
+            RULE,
+            f"the loop around it is modelled {{found}} us with kernels, and must be less than {{bound}} us,"
+            f" {margin:g} of {self.xla * 1e6:.2f} us without: XLA makes it {made}",
+            self.ours * 1e6,
+            margin * self.xla * 1e6,
+        )
+
+
+def gate_loops(tree: Planned, margin: float, lower: Lower) -> Planned:
+    """The plans without patterns that make loops slower. lower: a pattern's kernel, or None."""
+    return _Gate(margin, lower).frame(tree) if current().machine.device is None else tree
+
+
+class _Gate:
+    def __init__(self, margin: float, lower: Lower) -> None:
+        self.margin, self.lower = margin, lower
+
+    def frame(self, tree: Planned) -> Planned:
+        """With every loop of the frame judged, those in branches too."""
+        inner: dict[Graph, Planned] = {}
+        for op, below in tree.controls:
+            judged = self.loop(tree.plan.frame, op, below) if _is_loop(op) else map(self.frame, below)
+            inner.update(zip(op.regions, judged, strict=True))
+        return replace(tree, inner=inner)
+
+    def loop(self, frame: Graph, op: Op, below: tuple[Planned, ...]) -> tuple[Planned, ...]:
+        """What stays planned for a loop's regions."""
+        patterns = [p for planned in below for p in planned.patterns() if not _is_demanded(p)]
+        starts = sum(1 for region in op.regions for _ in region.walk()) * current().machine.queued
+        if all(self.is_certain(p, starts) for p in patterns):
+            return below
+        verdict = self.judge(frame, op, below)
+        if isinstance(verdict, Verdict) and verdict.is_within(self.margin):
+            return below
+        why = verdict if isinstance(verdict, Reason) else verdict.reason(self.margin)
+        if isinstance(verdict, Reason) or verdict.thunks is None:
+            return tuple(leave_all(planned, why, _is_demanded) for planned in below)
+        return tuple(self.frame(leave(planned, why, _is_demanded)) for planned in below)
+
+    def is_certain(self, pattern: FusionPattern, starts: float) -> bool:
+        """Whether what XLA makes of the loop cannot matter: `starts` seconds a turn, of all its ops one by
+        one, are lost in the kernel's work, and XLA could copy all that the kernel touches for what it gains.
+        """
+        machine, parts = current().machine, after_slices(pattern)
+        touched = sum(v.tensor.nbytes for v in (*pattern.inputs, *pattern.outputs))
+        ours, xla = kernel_cost(parts).without_launches, xla_cost(parts).without_launches
+        copied = ours.seconds + machine.bandwidths.seconds(2 * touched)
+        return starts < (1 - self.margin) * ours.seconds and copied < self.margin * xla.seconds
+
+    def judge(self, frame: Graph, op: Op, below: tuple[Planned, ...]) -> Verdict | Reason:
+        """The worse of few and many turns, as XLA compiles both programs; or why it cannot be asked."""
+        calls: list[float] = []
+
+        def build(pattern: FusionPattern) -> Mapping[str, Any] | None:
+            kernel = self.lower(pattern)
+            if kernel is None:
+                return None
+            calls.append(call_seconds(pattern))
+            return planned_call(kernel, len(calls) - 1)
+
+        regions = tuple(contract_tree(part, lambda plan: None, build) for part in below)
+        try:
+            xla = ask_xla(_alone(frame, op))
+            ours = ask_xla(_alone(frame, replace(op, regions=regions)))
+        except Exception as error:  # whatever XLA raises: a loop that nobody can ask about is left to it
+            what = f"{type(error).__name__}: {error}".partition("\n")[0]
+            return Reason(RULE, f"XLA cannot be asked about the loop around it: {what}")
+        return max(_verdicts(xla, ours, calls), key=lambda v: v.ours - self.margin * v.xla)
+
+
+def _verdicts(xla: Module, ours: Module, calls: list[float]) -> Iterator[Verdict]:
+    """XLA's queues are taken to keep all cores busy, in its own program."""
+    machine = current().machine
+    for turns in TURNS:
+        plain = ProgramSeconds(xla, machine, turns=turns, spread=machine.cores)
+        stitched = ProgramSeconds(ours, machine, calls, turns)
+        yield Verdict(stitched.whole, plain.whole, thunks_a_turn(xla))
+
+
+def _is_loop(op: Op) -> bool:
+    """Not a branch, whose regions take nothing."""
+    return bool(op.regions[0].inputs)
+
+
+def _is_demanded(pattern: FusionPattern) -> bool:
+    return demanded(pattern) is not None
+
+
+# -- a loop as a program of its own ----------------------------------------------------------------------
+
+
+def _alone(frame: Graph, op: Op) -> Graph:
+    """Nothing but one loop, and the constants that it starts from.
+
+    It returns what the frame reads and a turn can change. Raises TypeError where that is more than tensors.
+    """
+    constants = _constants(frame, op)
+    made = {v for c in constants for v in c.results}
+    wanted = (v for o in (*constants, op) for v in o.uses)
+    inputs = tuple(dict.fromkeys(v for v in wanted if v not in made))
+    read, body = {*frame.users(), *frame.outputs}, op.regions[-1]
+    turned = zip(op.results, body.inputs, body.outputs, strict=True)
+    outputs = tuple(v for v, before, after in turned if v in read and before is not after)
+    strange = next((v.type for v in (*inputs, *outputs) if not isinstance(v.type, TensorType)), None)
+    if strange is not None:
+        raise TypeError(f"Expected tensors in and out of the loop, found a value of type '{strange}'.")
+    return Graph(inputs, (*constants, op), outputs)
+
+
+def _constants(frame: Graph, op: Op) -> tuple[Op, ...]:
+    """Ops of the frame that the op depends on and that depend on nothing themselves, in order."""
+    makers: dict[Value, Op] = {}
+    for other in frame.ops:
+        simple = not other.regions and not has_effects(other)
+        if simple and all(v in makers for v in other.operands):
+            makers.update(dict.fromkeys(other.results, other))
+    found: set[Op] = set()
+    todo = list(op.uses)
+    while todo:
+        maker = makers.get(todo.pop())
+        if maker is not None and maker not in found:
+            found.add(maker)
+            todo += maker.operands
+    return tuple(other for other in frame.ops if other in found)

@@ -1,0 +1,165 @@
+"""Loops that XLA:CPU makes one kernel of stay one; where kernels pay they stay; nobody asks without need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array, lax
+
+import jstitch
+from benchmarks.workloads.loops import ode_loop, scalar_loop
+from benchmarks.workloads.recurrent import layer, lstm
+from jstitch.frontend import ask_xla
+from jstitch.hlo.text import Module, parse_module
+from jstitch.hlo.thunks import ONE_KERNEL, thunks_of
+from tests.frontend.random_loops import random_loop
+
+Function = Callable[..., Any]
+KERNEL = 'custom_call_target="jstitch"'
+QUICK_SEEDS, ALL_SEEDS = range(8), range(8, 60)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that XLA answers with; nothing is remembered from before."""
+    answers: list[str] = []
+    compiled_text = ask_xla.compiled_text
+
+    def compiled(*args: Any) -> str:
+        answers.append(compiled_text(*args))
+        return answers[-1]
+
+    monkeypatch.setattr(ask_xla, "compiled_text", compiled)
+    monkeypatch.setattr(ask_xla, "_answers", ask_xla._Answers())
+    return answers
+
+
+def compiled(f: Function, args: Any, **options: Any) -> str:
+    found = jstitch.jit(f, options=jstitch.CompileOptions(strict=True, verify=True, **options))
+    return str(found.lower(*args).compile().as_text())
+
+
+def loops(text: str) -> tuple[int, int]:
+    """Those that are one kernel; those with calls of ours at their turns."""
+    module = parse_module(text)
+    bodies = [i.attribute("body") for i in _instructions(module) if i.opcode == "while"]
+    ours = sum(any(KERNEL in t.rest for t in thunks_of(module.computations[b])) for b in bodies)
+    return text.count(ONE_KERNEL), ours
+
+
+def _instructions(module: Module) -> Iterator[Any]:
+    return (i for scope in module.computations.values() for i in scope.instructions.values())
+
+
+def one_kernel_stays_one(f: Function, args: Any) -> None:
+    plain = str(jax.jit(f).lower(*args).compile().as_text())
+    assert loops(compiled(f, args))[0] >= loops(plain)[0]
+    leaves = (jax.tree.leaves(jitted(*args)) for jitted in (jstitch.jit(f), jax.jit(f)))
+    for found, wanted in zip(*leaves, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("gradient", [False, True], ids=["forward", "gradient"])
+@pytest.mark.parametrize("count", [4, 16])
+def test_loops_of_scalars(count: int, gradient: bool) -> None:
+    problem = scalar_loop(count, 50, gradient=gradient)
+    one_kernel_stays_one(problem.function, problem.args)
+
+
+@pytest.mark.parametrize("seed", QUICK_SEEDS)
+def test_random_loops(seed: int) -> None:
+    one_kernel_stays_one(*random_loop(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", ALL_SEEDS)
+def test_more_random_loops(seed: int) -> None:
+    one_kernel_stays_one(*random_loop(seed))
+
+
+def branches(xs: Array) -> Any:
+    """A turn of either branch is worth a kernel by itself."""
+
+    def turn(carried: list[Array], x: Array) -> tuple[list[Array], Array]:
+        carried = lax.cond(
+            x > 0.5, lambda c: [jnp.tanh(v + x) for v in c], lambda c: [jnp.sin(v) * x for v in c], carried
+        )
+        return carried, carried[0]
+
+    return lax.scan(turn, [jnp.float32(0.1 * k) for k in range(16)], xs)
+
+
+def nested(xs: Array) -> Any:
+    def turn(carried: list[Array], x: Array) -> tuple[list[Array], Array]:
+        carried = lax.fori_loop(0, 20, lambda i, c: [jnp.sin(v * 0.9 + x) + 0.1 * v for v in c], carried)
+        return [v / 1.1 + x for v in carried], sum(carried)
+
+    return lax.scan(turn, [jnp.float32(0.1 * k) for k in range(16)], xs)
+
+
+@pytest.mark.parametrize("f", [branches, nested])
+def test_branches_and_loops_in_loops(f: Function) -> None:
+    one_kernel_stays_one(f, (jnp.linspace(0.0, 1.0, 50),))
+
+
+def test_off_keeps_every_pattern(asked: list[str]) -> None:
+    problem = scalar_loop(16, 50, gradient=False)
+    assert loops(compiled(problem.function, problem.args, tune="off")) == (0, 1)
+    assert not asked
+
+
+def test_kernels_of_an_lstm_stay(asked: list[str]) -> None:
+    problem = layer(lstm, 4, 8, 256, 64)
+    assert loops(compiled(problem.function, problem.args)) == (0, 1)
+    assert len(asked) == 2
+    assert "known_trip_count" in asked[1]  # the counter is XLA's, and it knows it
+
+
+def test_equal_loops_are_asked_about_once(asked: list[str]) -> None:
+    f, args = scalar_loop(16, 50, gradient=False).function, scalar_loop(16, 50, gradient=False).args
+    compiled(f, args)
+    assert len(asked) == 2
+    compiled(lambda *args: f(*args) * 2.0, args)
+    assert len(asked) == 2
+
+
+def test_nobody_asks_where_the_answer_cannot_matter(asked: list[str]) -> None:
+    def f(x: Array) -> Array:
+        def turn(c: Array, _: None) -> tuple[Array, None]:
+            e = jnp.exp(c - c.max(-1, keepdims=True))
+            y = e / e.sum(-1, keepdims=True)
+            return (y - y.mean(-1, keepdims=True)) * jax.lax.rsqrt(y.var(-1, keepdims=True) + 1e-5), None
+
+        return lax.scan(turn, x, None, length=3)[0]
+
+    assert loops(compiled(f, (jax.ShapeDtypeStruct((4096, 1024), jnp.float32),)))[1] == 1
+    assert not asked
+
+
+def test_what_nobody_can_ask_about_is_xlas(monkeypatch: pytest.MonkeyPatch, asked: list[str]) -> None:
+    def refuse(*args: Any) -> str:
+        raise RuntimeError("no compiler today\nsays XLA")
+
+    monkeypatch.setattr(ask_xla, "compiled_text", refuse)
+    problem = ode_loop(10)
+    assert loops(compiled(problem.function, problem.args))[1] == 0
+    problem = layer(lstm, 4, 8, 256, 64)
+    reasons = {str(edge.why) for edge in jstitch.explain(problem.function)(*problem.args).open_edges}
+    assert "XLA cannot be asked about the loop around it: RuntimeError: no compiler today" in reasons
+
+
+def test_what_the_user_holds_together_stays() -> None:
+    @jstitch.fuse_together
+    def step(c: list[Array], x: Array) -> list[Array]:
+        return [jnp.tanh(a * 0.9 + x) for a in c]
+
+    def f(xs: Array) -> Any:
+        starts = [jnp.float32(0.1 * k) for k in range(4)]
+        return lax.scan(lambda c, x: (step(c, x), None), starts, xs)
+
+    assert loops(compiled(f, (jnp.linspace(0.0, 1.0, 50),)))[1] == 1

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import pytest
 from click.testing import CliRunner
 
@@ -15,6 +17,8 @@ from jstitch.__main__ import main
 from jstitch.calibration import measure, store, streams
 from jstitch.errors import JstitchWarning
 from jstitch.frontend.target import cpu_profile
+from jstitch.hlo.text import parse_module
+from jstitch.hlo.thunks import thunks_a_turn
 from jstitch.options import CompileOptions
 from jstitch.passes.base import profile
 from jstitch.passes.base.bandwidth_curve import BandwidthCurve
@@ -134,3 +138,10 @@ def test_a_folder_that_cannot_be_written_says_so(monkeypatch: pytest.MonkeyPatch
     found = CliRunner().invoke(main, ["calibrate"])
     assert found.exit_code == 1
     assert "Set JSTITCH_CACHE_DIR" in found.output
+
+
+def test_small_kernels_are_started_one_by_one() -> None:
+    """Not one function with the loop around them, of which a kernel more costs next to nothing."""
+    lowered = jax.jit(measure.small_kernels(8)).lower(3, jnp.ones(64), jnp.ones(2))
+    module = parse_module(str(lowered.compile().as_text()))
+    assert (thunks_a_turn(module) or 0) >= 16

@@ -314,7 +314,8 @@ def measuring() -> Iterator[None]:
     """
     with ExitStack() as stack:
         stack.enter_context(_config.enable_x64(True))
-        off = ("disable_jit", "debug_nans", "debug_infs", "log_compiles", "check_tracer_leaks", "no_tracing")
+        told = ("log_compiles", "explain_cache_misses")
+        off = ("disable_jit", "debug_nans", "debug_infs", *told, "check_tracer_leaks", "no_tracing")
         for name in off:
             stack.enter_context(getattr(_config, name)(False))
         stack.enter_context(keep_out_of_cache())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -163,3 +164,18 @@ def test_what_the_user_holds_together_stays() -> None:
         return lax.scan(lambda c, x: (step(c, x), None), starts, xs)
 
     assert loops(compiled(f, (jnp.linspace(0.0, 1.0, 50),)))[1] == 1
+
+
+def test_nobody_hears_of_our_questions(
+    asked: list[str], caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+) -> None:
+    """A user who asks JAX what it traces and compiles, on every thread, sees the user's own programs."""
+    problem = scalar_loop(16, 50, gradient=False)
+    for name in ("jax_log_compiles", "jax_explain_cache_misses"):
+        request.addfinalizer(partial(jax.config.update, name, getattr(jax.config, name)))
+        jax.config.update(name, True)  # type: ignore[no-untyped-call]
+    with caplog.at_level("WARNING"):
+        compiled(problem.function, problem.args)
+    assert asked
+    assert caplog.records
+    assert not [r.getMessage() for r in caplog.records if "probe" in r.getMessage()]

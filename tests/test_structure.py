@@ -23,7 +23,7 @@ ROOMS = (
     "jstitch.options",
     "jstitch._jax",
     "jstitch.ir",
-    "jstitch.hlo",
+    "jstitch.xla",
     "jstitch.runtime",
     "jstitch.codegen",
     "jstitch.passes.base",

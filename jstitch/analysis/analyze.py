@@ -16,9 +16,9 @@ from jstitch.analysis.report import Analysis, Side
 from jstitch.api import jit
 from jstitch.device_spec import DeviceSpec, find_spec
 from jstitch.frontend.jitted import Jitted
-from jstitch.hlo.traffic import Traffic
 from jstitch.options import CompileOptions
 from jstitch.runtime.report import Record, last_report, record_count
+from jstitch.xla.traffic import Traffic
 
 
 def analyze(

@@ -24,7 +24,7 @@ from jstitch.analysis.launches import Program
 from jstitch.analysis.thunks import parse_thunks
 from jstitch.device_spec import DeviceSpec, to_target_config
 from jstitch.errors import JstitchError
-from jstitch.hlo.text import parse_module
+from jstitch.xla.hlo import parse_module
 
 _PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
 _SKIP = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"

@@ -12,8 +12,8 @@ from typing import Literal
 
 from jstitch.analysis.thunks import Thunk
 from jstitch.device_spec import DeviceSpec
-from jstitch.hlo.text import Computation, Instruction, Module
-from jstitch.hlo.traffic import Traffic, traffic
+from jstitch.xla.hlo import Computation, Instruction, Module
+from jstitch.xla.traffic import Traffic, traffic
 
 Kind = Literal["memory", "copy", "gemm", "library"]
 

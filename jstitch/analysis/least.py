@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from jstitch.analysis.launches import Program, own
-from jstitch.hlo.text import Computation, Instruction, Operand
-from jstitch.hlo.traffic import Traffic, reads, writes
+from jstitch.xla.hlo import Computation, Instruction, Operand
+from jstitch.xla.traffic import Traffic, reads, writes
 
 Leaf = tuple[str, int]  # an instruction and the number of one array of its result
 _PASSES_ON = frozenset(("bitcast", "copy-done"))

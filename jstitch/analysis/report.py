@@ -9,7 +9,7 @@ from typing import Any
 
 from jstitch.analysis.launches import Launch, merged, seconds
 from jstitch.device_spec import DeviceSpec
-from jstitch.hlo.traffic import Traffic
+from jstitch.xla.traffic import Traffic
 
 Printed = Any  # table.Printed: rich is a tenth of `import jstitch`, only for printing
 

@@ -23,10 +23,10 @@ from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.exporter import export_module
 from jstitch.frontend.measure import apart
 from jstitch.frontend.probe import NAME, compiled_text, make_program
-from jstitch.hlo.text import Module, parse_module
-from jstitch.hlo.thunks import NUMBER
 from jstitch.ir.graph import Graph
 from jstitch.runtime.cpu_handler import PLANNED
+from jstitch.xla.cpu_thunks import NUMBER
+from jstitch.xla.hlo import Module, parse_module
 
 MOST = 64  # answers that are kept
 QUICKLY: Mapping[str, Any] = {

@@ -16,8 +16,6 @@ from typing import Any
 
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.ask_xla import ask_xla, planned_call
-from jstitch.hlo.text import Module
-from jstitch.hlo.thunks import thunks_a_turn
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import has_effects
 from jstitch.ir.types import TensorType
@@ -28,6 +26,8 @@ from jstitch.passes.cost.cost_model import kernel_cost, xla_cost
 from jstitch.passes.cost.program_seconds import ProgramSeconds
 from jstitch.passes.fuse.hold_together import demanded
 from jstitch.passes.fuse.plan_tree import Planned, contract_tree, leave, leave_all
+from jstitch.xla.cpu_thunks import thunks_a_turn
+from jstitch.xla.hlo import Module
 
 RULE = "loop"
 TURNS = (1, 1000)

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jstitch.codegen.vocabulary import cpu_cpi
-from jstitch.hlo.text import Computation, Instruction, Module
-from jstitch.hlo.thunks import in_order, is_one_kernel, number_of, parts_of, thunks_of
-from jstitch.hlo.traffic import computed, traffic
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.cost.call_seconds import work_seconds
+from jstitch.xla.cpu_thunks import in_order, is_one_kernel, number_of, parts_of, thunks_of
+from jstitch.xla.hlo import Computation, Instruction, Module
+from jstitch.xla.traffic import computed, traffic
 
 _SEAMS = frozenset(("concatenate", "pad"))
 

@@ -22,8 +22,8 @@ from jstitch.analysis.analyze import kernel_traffic
 from jstitch.analysis.compile import AnalysisError
 from jstitch.device_spec import SPECS
 from jstitch.errors import OptionError
-from jstitch.hlo.traffic import Traffic
 from jstitch.runtime.report import Record
+from jstitch.xla.traffic import Traffic
 from tests.analysis.programs import CASES, SLOW, WEIGHTS, Case, shape
 
 needs_plugin = pytest.mark.skipif(

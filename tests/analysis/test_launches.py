@@ -9,8 +9,8 @@ import pytest
 from jstitch.analysis.launches import Program, launches, merged, seconds
 from jstitch.analysis.thunks import Thunk, parse_thunks
 from jstitch.device_spec import find_spec
-from jstitch.hlo.text import parse_module
-from jstitch.hlo.traffic import Traffic
+from jstitch.xla.hlo import parse_module
+from jstitch.xla.traffic import Traffic
 
 MODULE = """HloModule m
 

@@ -8,8 +8,8 @@ from jstitch.analysis.launches import Program
 from jstitch.analysis.least import least
 from jstitch.analysis.thunks import Thunk
 from jstitch.device_spec import find_spec
-from jstitch.hlo.text import parse_module
-from jstitch.hlo.traffic import Traffic
+from jstitch.xla.hlo import parse_module
+from jstitch.xla.traffic import Traffic
 
 NEGATE = """
 %negated (p: f32[1024]) -> f32[1024] {

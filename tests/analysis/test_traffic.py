@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jstitch.hlo.text import Array, Module, Operand, parse_module
-from jstitch.hlo.traffic import Traffic, traffic
+from jstitch.xla.hlo import Array, Module, Operand, parse_module
+from jstitch.xla.traffic import Traffic, traffic
 
 REGIONS = """
 %sum (a: f32[], b: f32[]) -> f32[] {

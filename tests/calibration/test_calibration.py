@@ -17,12 +17,12 @@ from jstitch.__main__ import main
 from jstitch.calibration import measure, store, streams
 from jstitch.errors import JstitchWarning
 from jstitch.frontend.target import cpu_profile
-from jstitch.hlo.text import parse_module
-from jstitch.hlo.thunks import thunks_a_turn
 from jstitch.options import CompileOptions
 from jstitch.passes.base import profile
 from jstitch.passes.base.bandwidth_curve import BandwidthCurve
 from jstitch.passes.base.machine import Machine
+from jstitch.xla.cpu_thunks import thunks_a_turn
+from jstitch.xla.hlo import parse_module
 
 FAST = replace(
     Machine(), lane_cycle=1e-12, cores=8.0, lone_bandwidths=BandwidthCurve(((1024.0, 1e11), (2048.0, 5e10)))

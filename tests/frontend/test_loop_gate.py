@@ -16,8 +16,8 @@ import jstitch
 from benchmarks.workloads.loops import ode_loop, scalar_loop
 from benchmarks.workloads.recurrent import layer, lstm
 from jstitch.frontend import ask_xla
-from jstitch.hlo.text import Module, parse_module
-from jstitch.hlo.thunks import ONE_KERNEL, thunks_of
+from jstitch.xla.cpu_thunks import ONE_KERNEL, thunks_of
+from jstitch.xla.hlo import Module, parse_module
 from tests.frontend.random_loops import random_loop
 
 Function = Callable[..., Any]

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from jstitch.codegen.vocabulary import cpu_cpi
-from jstitch.hlo.text import Module, parse_module
 from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
 from jstitch.ir.ops.build import elementwise, slice_
@@ -17,6 +16,7 @@ from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern
 from jstitch.passes.cost.call_seconds import after_slices
 from jstitch.passes.cost.program_seconds import ProgramSeconds
+from jstitch.xla.hlo import Module, parse_module
 
 FREE = BandwidthCurve.level(1e30)
 MACHINE = replace(

@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
-from jstitch.hlo.text import Array, Computation, Instruction, Module, Operand
+from jstitch.xla.hlo import Array, Computation, Instruction, Module, Operand
 
 _VIEWS = frozenset(("bitcast", "reshape"))
 _PROPORTIONAL = frozenset(("reduce", "concatenate", "pad", "reduce-window", "broadcast", "get-tuple-element"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jstitch.hlo.text import Module, parse_module
-from jstitch.hlo.thunks import in_order, is_one_kernel, number_of, parts_of, thunks_a_turn, thunks_of
+from jstitch.xla.cpu_thunks import in_order, is_one_kernel, number_of, parts_of, thunks_a_turn, thunks_of
+from jstitch.xla.hlo import Module, parse_module
 
 LOOP = """
 %body (s: (s32[], f32[9])) -> (s32[], f32[9]) {

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from jstitch.hlo.text import Computation, Instruction, Module
+from jstitch.xla.hlo import Computation, Instruction, Module
 
 ONE_KERNEL = 'xla_cpu_small_call="true"'  # XLA's mark of a call that it emits as one function, loops and all
 FEW_THUNKS = 8

@@ -1,1 +1,0 @@
-"""What XLA made of a program, read from the text of its optimised HLO module."""

@@ -80,6 +80,8 @@ class CompileOptions:
     common, 'sharing' of arena bytes, 'shrinking' of what is kept when it does not fit.
     tune: 'model' stitches what the cost model expects to pay, 'off' everything that can be, 'measure' what is
     faster than XLA's own on this device, once. tune_seconds: most seconds of measuring for one function.
+    ask_seconds: most seconds of asking XLA:GPU's compiler what one function with matrix products costs with
+    kernels and without; 0 takes the model's word.
     templates: schedules tried per kernel, of which the one that is modelled to be fastest is built.
     arena_bytes: most scratch bytes per kernel program, None = the target's own budget.
     dump_dir: folder for one readable file per stage. print_after: passes whose result is printed.
@@ -97,6 +99,7 @@ class CompileOptions:
     without: tuple[str, ...] = _knob("WITHOUT", (), _names)
     tune: str = _knob("TUNE", "model", str)
     tune_seconds: float = _knob("TUNE_SECONDS", 20.0, _number)
+    ask_seconds: float = _knob("ASK_SECONDS", 20.0, _number)
     templates: int = _knob("TEMPLATES", 1, _count)
     arena_bytes: int | None = _knob("ARENA_BYTES", None, _count)
     dump_dir: str | None = _knob("DUMP_DIR", None, _text)
@@ -119,10 +122,8 @@ class CompileOptions:
             _check("schemes", scheme, SCHEMES)
         for technique in self.without:
             _check("without", technique, TECHNIQUES)
-        if not self.tune_seconds >= 0:  # NaN must fail too
-            raise OptionError(
-                "tune_seconds to be at least 0", str(self.tune_seconds), hint="0 never measures"
-            )
+        self._check_seconds("tune_seconds", "0 never measures")
+        self._check_seconds("ask_seconds", "0 never asks")
         if self.templates < 1:
             raise OptionError(
                 "templates to be at least 1", str(self.templates), hint="1 takes the first schedule"
@@ -131,6 +132,11 @@ class CompileOptions:
             raise OptionError(
                 "a positive arena_bytes", str(self.arena_bytes), hint="use None for the default"
             )
+
+    def _check_seconds(self, field: str, hint: str) -> None:
+        seconds = getattr(self, field)
+        if not seconds >= 0:  # NaN must fail too
+            raise OptionError(f"{field} to be at least 0", str(seconds), hint=hint)
 
     def _normalize(self) -> None:
         """Accept a comma-separated string for name lists, and path objects for folders."""

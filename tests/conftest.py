@@ -17,6 +17,8 @@ os.environ.setdefault("JSTITCH_VERIFY", "1")
 os.environ.setdefault("JSTITCH_STRICT", "1")
 # Plans are the same on every machine, whatever was measured on it.
 os.environ.setdefault("JSTITCH_CALIBRATED", "0")
+# Nor asks anybody XLA what it makes of a program, a second each, but where a test says so.
+os.environ.setdefault("JSTITCH_ASK_SECONDS", "0")
 # Kernels built by an earlier run are taken from here; the user's own cache is left alone.
 _CACHE = Path(__file__).parent.parent / ".pytest_cache" / "jstitch-kernels"
 os.environ.setdefault("JSTITCH_CACHE_DIR", str(_CACHE))

@@ -34,6 +34,7 @@ ROOMS = (
     "jstitch.passes.explore",
     "jstitch.passes",
     "jstitch.calibration",
+    "jstitch.xla",
     "jstitch.frontend",
     "jstitch.inspection",
     "jstitch.api",

@@ -4,17 +4,19 @@
     gamma[e], the same for every row                         n elements for each nest: rows share a cache
     a scalar that every thread loads                         one element a row
 
-An access moves as many elements as it is executed for, but no more than its buffer has.
+An access moves as many elements as it is executed for. Those of one nest to one buffer, such as the two
+halves of a rotation, lie side by side and share caches: together they move no more than the buffer has.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from jstitch.codegen.cuda.deal import Dealt
 from jstitch.codegen.cuda.homes import MANY, Homes, NoRoom, find_homes
 from jstitch.codegen.cuda.wanted import Kept
-from jstitch.codegen.kernel_ir import Instr, Lane, Let, Load, Space
+from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Load, Space
 
 
 def traffic(homes: Homes) -> tuple[int, int]:
@@ -23,6 +25,7 @@ def traffic(homes: Homes) -> tuple[int, int]:
     rows = 1 if lane.flat else lane.rows
     read = written = 0
     for d in homes.nests:
+        moved: Counter[tuple[bool, Buffer]] = Counter()
         for i in d.instructions:
             if isinstance(i, Let) or i.buffer in homes.tiles:
                 continue
@@ -30,11 +33,10 @@ def traffic(homes: Homes) -> tuple[int, int]:
             times = homes.unkept(key, d.size) if key in seen else _times(d, i)
             if key in homes.kept:
                 seen.add(key)
-            elements = min(rows * times, i.buffer.type.size)
-            if isinstance(i, Load):
-                read += elements * i.buffer.type.dtype.itemsize
-            else:
-                written += elements * i.buffer.type.dtype.itemsize
+            moved[isinstance(i, Load), i.buffer] += rows * times
+        sizes = {what: min(n, what[1].type.size) * what[1].type.dtype.itemsize for what, n in moved.items()}
+        read += sum(size for (loads, _), size in sizes.items() if loads)
+        written += sum(size for (loads, _), size in sizes.items() if not loads)
     return read, written + sum(b.type.nbytes for b in homes.carries)
 
 

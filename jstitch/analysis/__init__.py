@@ -4,7 +4,7 @@ HLO text -> Module       thunk list -> Thunks       both -> Launches       plain
 """
 
 from jstitch.analysis.analyze import analyze, analyze_each
-from jstitch.analysis.compile import AnalysisError
 from jstitch.analysis.report import Analysis, Side
+from jstitch.xla.compile import AnalysisError
 
 __all__ = ["Analysis", "AnalysisError", "Side", "analyze", "analyze_each"]

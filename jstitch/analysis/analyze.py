@@ -9,8 +9,6 @@ from typing import Any
 import jax
 from jax.stages import Lowered
 
-from jstitch.analysis.compile import AnalysisError, compile_lowered, device_sharding
-from jstitch.analysis.launches import Program, launches
 from jstitch.analysis.least import least
 from jstitch.analysis.report import Analysis, Side
 from jstitch.api import jit
@@ -18,6 +16,8 @@ from jstitch.device_spec import DeviceSpec, find_spec
 from jstitch.frontend.jitted import Jitted
 from jstitch.options import CompileOptions
 from jstitch.runtime.report import Record, last_report, record_count
+from jstitch.xla.compile import AnalysisError, compile_lowered, device_sharding
+from jstitch.xla.launches import Program, launches
 from jstitch.xla.traffic import Traffic
 
 

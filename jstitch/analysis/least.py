@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from jstitch.analysis.launches import Program, own
 from jstitch.xla.hlo import Computation, Instruction, Operand
+from jstitch.xla.launches import Program, own
 from jstitch.xla.traffic import Traffic, reads, writes
 
 Leaf = tuple[str, int]  # an instruction and the number of one array of its result

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from jstitch.analysis.launches import Launch, merged, seconds
 from jstitch.device_spec import DeviceSpec
+from jstitch.xla.launches import Launch, merged, seconds
 from jstitch.xla.traffic import Traffic
 
 Printed = Any  # table.Printed: rich is a tenth of `import jstitch`, only for printing

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 
@@ -76,6 +76,19 @@ class Decision:
         return Reason("measured", text, self.ours * 1e6, self.xla * 1e6)
 
 
+class Gate(Protocol):
+    """Which kernels of a function stay."""
+
+    def keeps(self, pattern: FusionPattern, attrs: Mapping[str, Any]) -> bool:
+        """Whether the kernel with these attributes, made of the pattern, stays."""
+        ...
+
+    @property
+    def reason(self) -> Reason:
+        """Why the kernel that was asked for last does not."""
+        ...
+
+
 ELSEWHERE = Decision("all patterns", "as modelled", None, None, "modelled", "their device is not here")
 
 
@@ -88,7 +101,7 @@ class MeasuredGate:
         self.graph, self.measurer, self.session = graph, measurer, session
         self.decisions: list[Decision] = []
         self.why_whole = why_not_run(graph)
-        self._pairs = _pairs(graph, donated)
+        self._pairs = paired(graph, donated)
         self._own: int | None = None
 
     def keeps(self, pattern: FusionPattern, attrs: Mapping[str, Any]) -> bool:
@@ -97,12 +110,17 @@ class MeasuredGate:
         self.decisions.append(decision)
         return decision.choice == OURS
 
+    @property
+    def reason(self) -> Reason:
+        """Why the last pattern stays XLA's."""
+        return self.decisions[-1].reason
+
     def _pattern(self, pattern: FusionPattern, attrs: Mapping[str, Any]) -> Decision:
         model, name = judge(pattern), str(attrs["name"])
         plain, stitched, donated = _both(pattern, attrs)
         shortest = min(model.ours.seconds, model.xla.seconds)
         turns = 1 if shortest > SHORT else max(2, min(MOST_TURNS, round(3 * SHORT / max(shortest, 1e-9))))
-        key = verdict_key("pattern", program_text(plain), _nameless(attrs), str(donated), str(turns))
+        key = verdict_key("pattern", program_text(plain), nameless(attrs), str(donated), str(turns))
 
         def measure(seconds: float) -> Verdict:
             own = self._own_bytes()
@@ -164,7 +182,7 @@ class MeasuredGate:
 
     def _rivals(self, candidates: Iterable[Graph]) -> Rivals:
         """XLA's version of the function, and others, results that take an argument's memory first."""
-        graphs = [_ordered(graph, self._pairs) for graph in (self.graph, *candidates)]
+        graphs = [ordered(graph, self._pairs) for graph in (self.graph, *candidates)]
         programs = tuple(make_program(graph, emit_kernel) for graph in graphs)
         donated = {argument: n for n, (argument, _) in enumerate(self._pairs)}
         return Rivals(programs, describe_arguments(self.graph), donated)
@@ -194,11 +212,11 @@ def _both(pattern: FusionPattern, attrs: Mapping[str, Any]) -> tuple[Graph, Grap
     inputs, ops, outputs = contracted(pattern)
     pairs = sorted((argument, result) for result, argument in attrs["kernel"].aliases.items())
     kernel = Op(KERNEL, inputs, outputs, attrs, (Graph(inputs, ops, outputs),))
-    plain = _ordered(Graph(inputs, ops, outputs), pairs)
+    plain = ordered(Graph(inputs, ops, outputs), pairs)
     return plain, Graph(inputs, (kernel,), plain.outputs), {a: n for n, (a, _) in enumerate(pairs)}
 
 
-def _pairs(graph: Graph, donated: Mapping[Value, Value]) -> list[tuple[int, int]]:
+def paired(graph: Graph, donated: Mapping[Value, Value]) -> list[tuple[int, int]]:
     """Argument and result that share memory, by position; no result twice."""
     place = {v: n for n, v in enumerate(graph.outputs)}
     given = [(n, donated[v]) for n, v in enumerate(graph.inputs) if v in donated]
@@ -206,7 +224,7 @@ def _pairs(graph: Graph, donated: Mapping[Value, Value]) -> list[tuple[int, int]
     return sorted((argument, result) for result, argument in pairs.items())
 
 
-def _ordered(graph: Graph, pairs: Sequence[tuple[int, int]]) -> Graph:
+def ordered(graph: Graph, pairs: Sequence[tuple[int, int]]) -> Graph:
     """The graph with the paired results in front."""
     first = [result for _, result in pairs]
     order = [*first, *(n for n in range(len(graph.outputs)) if n not in first)]
@@ -215,10 +233,10 @@ def _ordered(graph: Graph, pairs: Sequence[tuple[int, int]]) -> Graph:
 
 def kernel_texts(graph: Graph) -> list[str]:
     """Of its kernels, sorted; two graphs made from one are the same when these are."""
-    return sorted(_nameless(op.attrs) for op in graph.walk() if op.name == KERNEL)
+    return sorted(nameless(op.attrs) for op in graph.walk() if op.name == KERNEL)
 
 
-def _nameless(attrs: Mapping[str, Any]) -> str:
+def nameless(attrs: Mapping[str, Any]) -> str:
     """The kernel's text, which has no name in it, without the user's lines: equal kernels are one."""
     return strip_comments(attrs["text"])
 

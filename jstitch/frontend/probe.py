@@ -90,7 +90,7 @@ class Step:
     def __init__(self, program: Program, device: Any, donated: Mapping[int, int], turns: int = 1) -> None:
         """donated: argument -> the result in its memory; both of one type. Compiles; allocates nothing."""
         self._donated = dict(donated)
-        function = _looped(program, self._donated, turns) if turns > 1 else _plain(program)
+        function = _looped(program, self._donated, turns) if turns > 1 else as_function(program)
         self._compiled = _lowered(function, program, device, tuple(self._donated)).compile()
         self._args: list[Any] = []
 
@@ -112,7 +112,7 @@ class Step:
 
 def compiled_text(program: Program, device: Any, options: Mapping[str, Any]) -> str:
     """The program after XLA's optimizations. options: of XLA's compiler."""
-    lowered = _lowered(_plain(program), program, device, ())
+    lowered = _lowered(as_function(program), program, device, ())
     return str(lowered.compile(compiler_options=dict(options)).as_text())
 
 
@@ -127,7 +127,8 @@ def _aval(type_: TensorType, sharding: Any) -> Any:
     return jax.ShapeDtypeStruct(type_.shape, type_.dtype.numpy, sharding=sharding)  # type: ignore[no-untyped-call]
 
 
-def _plain(program: Program) -> Callable[..., Any]:
+def as_function(program: Program) -> Callable[..., Any]:
+    """What can be jitted."""
     return lambda *args: program_p.bind(*args, program=program)
 
 

@@ -7,26 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from jstitch.codegen.backend import Backend, CannotBuildError
+from jstitch.codegen.cuda.backend import CudaBackend
 from jstitch.codegen.kernel_ir import Kernel
+from jstitch.frontend.ask import UnansweredError
+from jstitch.frontend.asked_gate import PREPARATIONS, AskedGate, Form, Preparation, ask, is_in_question
 from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.dump import Dump, open_dump
 from jstitch.frontend.exporter import export_graph
 from jstitch.frontend.importer import import_ops
 from jstitch.frontend.loop_gate import gate_loops
-from jstitch.frontend.measured_gate import ELSEWHERE, MeasuredGate, measured_gate
+from jstitch.frontend.measured_gate import ELSEWHERE, Gate, measured_gate
 from jstitch.frontend.mlir import print_ops
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import KERNEL
 from jstitch.options import CompileOptions
 from jstitch.passes.base.plan import FusionPattern, FusionPlan
+from jstitch.passes.base.profile import current, using
 from jstitch.passes.fuse.absorb_updates import contracted
 from jstitch.passes.fuse.alias_donated import alias_donated, carried_by_loops
 from jstitch.passes.fuse.copy_returned import Returned, copy_returned
-from jstitch.passes.fuse.gate import MARGINS
+from jstitch.passes.fuse.gate import MARGINS, judge
 from jstitch.passes.fuse.hold_together import demanded, refuse
 from jstitch.passes.fuse.plan_tree import contract_tree, plan_tree
 from jstitch.passes.graph.copy_carried import copy_carried
@@ -66,17 +71,24 @@ def rewrite(
     stitched = rewrite_graph(
         imported.graph, options, name, dump, backend, donated=donated, arguments=arguments, taken=taken
     )
-    names = [op.attrs["name"] for op in stitched.walk() if op.name == KERNEL]
+    kernel_ops = [op for op in stitched.walk() if op.name == KERNEL]
+    names = [op.attrs["name"] for op in kernel_ops]
     kernels = len(names)
     taken.update(names)
     if not kernels:
-        measured = options.tune == "measure"
-        note(reason="no kernel was faster than XLA's" if measured else "no pattern is expected to pay")
+        note(reason=_why_none(imported.graph, stitched, options))
         return None
+    note(bytes={entry: moved for op in kernel_ops for entry, moved in op.attrs["traffic"].items()})
     new = export_graph(stitched, dict(imported.values), emit_kernel)
     note(kernels=kernels)
     dump.text("output.mlir", lambda: str(module))
     return new
+
+
+def _why_none(graph: Graph, stitched: Graph, options: CompileOptions) -> str:
+    if options.tune == "measure":
+        return "no kernel was faster than XLA's"
+    return "XLA's own program is no worse" if stitched is graph else "no pattern is expected to pay"
 
 
 def rewrite_graph(
@@ -95,11 +107,54 @@ def rewrite_graph(
     taken: names of the program's other kernels.
     """
     dump.imported(graph)
-    graph = run(graph, PIPELINE, dump.after_pass)
-    graph = copy_returned(graph, None if arguments is None else Returned(arguments, donated))
-    stitched = tuned_graph(graph, options, name, dump, backend, given_memory(graph, donated), taken)
+    if options.tune == "measure":
+        ready = run(graph, PIPELINE, dump.after_pass)
+        ready = copy_returned(ready, None if arguments is None else Returned(arguments, donated))
+        stitched = tuned_graph(ready, options, name, dump, backend, given_memory(ready, donated), taken)
+    else:
+        stitched = asked_graph(graph, options, name, dump, backend, donated, arguments, taken)
     dump.stitched(stitched)
     return stitched
+
+
+def asked_graph(
+    graph: Graph,
+    options: CompileOptions,
+    name: str,
+    dump: Dump,
+    backend: Backend,
+    donated: Mapping[int, int | None],
+    arguments: Collection[int] | None,
+    taken: Collection[str],
+) -> Graph:
+    """The graph with kernels, without those by which it would cost more than XLA's own, where XLA can tell.
+
+    The graph itself where none is left.
+    """
+    memory = partial(given_memory, donated=donated)
+
+    def prepared(way: Preparation, dump: Dump) -> Graph:
+        returned = None if arguments is None else Returned(arguments, donated)
+        with using(way.profile(current())):
+            ready = run(graph, PIPELINE, dump.after_pass)
+        return copy_returned(way.change(ready), returned)
+
+    def stitched(way: Preparation, dump: Dump, gate: Gate | None = None) -> Form:
+        ready = prepared(way, dump)
+        made = stitch_graph(ready, options, name, dump, backend, memory(ready), gate, taken=taken)
+        return Form(made, memory(ready))
+
+    if dump.only_plans or not isinstance(backend, CudaBackend) or not is_in_question(graph, options):
+        return stitched(PREPARATIONS[0], dump).stitched
+    silent = Dump(None, (), options.verify)
+    try:
+        answer = ask(graph, memory(graph), lambda way: stitched(way, silent), options, backend.spec)
+    except UnansweredError as error:
+        note(unasked=str(error))
+        return stitched(PREPARATIONS[0], dump).stitched
+    note(asked=answer.why)
+    made = stitched(answer.preparation, dump, AskedGate(answer)).stitched
+    return made if answer.stays else graph
 
 
 def given_memory(graph: Graph, donated: Mapping[int, int | None]) -> dict[Value, Value]:
@@ -150,7 +205,7 @@ def stitch_graph(
     dump: Dump,
     backend: Backend,
     donated: Mapping[Value, Value],
-    gate: MeasuredGate | None = None,
+    gate: Gate | None = None,
     planner: Callable[[Graph, CompileOptions], FusionPlan] | None = None,
     taken: Collection[str] = (),
 ) -> Graph:
@@ -178,13 +233,12 @@ class _Builder:
         dump: Dump,
         backend: Backend,
         donated: Mapping[Value, Value],
-        gate: MeasuredGate | None,
+        gate: Gate | None,
         names: KernelNames,
     ) -> None:
         self.name, self.options, self.dump = name, options, dump
         self.backend, self.donated, self.gate = backend, donated, gate
         self.names = names
-        self.traffic: dict[str, tuple[int, int]] = {}
         self._kernels: WeakKeyDictionary[FusionPattern, Kernel] = WeakKeyDictionary()
 
     def leave(self, pattern: FusionPattern) -> None:
@@ -223,14 +277,15 @@ class _Builder:
             note(details_refused=str(error))
             self.dump.refused(name, pattern, error.reason)
             return None
+        verdict = judge(pattern)
         attrs = {
             **{"name": name, "kernel": kernel, "calls": built.calls, "text": built.text},
             "demanded": wanted is not None,
+            "traffic": built.traffic,
+            "saved": verdict.xla.seconds - verdict.ours.seconds,
         }
         if wanted is None and self.gate is not None and not self.gate.keeps(pattern, attrs):
-            self.dump.refused(name, pattern, self.gate.decisions[-1].reason)
+            self.dump.refused(name, pattern, self.gate.reason)
             return None
         self.dump.kernel(name, pattern, kernel, built)
-        self.traffic |= built.traffic
-        note(bytes=dict(self.traffic))
         return attrs

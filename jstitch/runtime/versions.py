@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -26,10 +27,24 @@ def measured_with() -> str:
 
 
 @cache
+def asked_with() -> str:
+    """All that XLA:GPU's answers depend on besides its flags: JAX, XLA, its plugin; and what we plan."""
+    packages = ("jax", "jaxlib", "jax_cuda13_pjrt", "jax_cuda12_pjrt")
+    names = " ".join(f"{name}={_version(name)}" for name in packages)
+    root = Path(__file__).parent.parent
+    rooms = (root, root / "passes", root / "codegen")  # the latter are links in a source tree
+    return f"planners={_hash({file for room in rooms for file in room.rglob('*.py')})} {names}"
+
+
+@cache
 def generators() -> str:
     """A hash of the sources that turn a kernel's text into running code; the text is in keys itself."""
     here = Path(__file__).parent
     files = [*(here.parent / "codegen").rglob("*.py"), *here.glob("native_*.py"), COMPILER_FILE]
+    return _hash(files)
+
+
+def _hash(files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(path.read_bytes())

@@ -1,16 +1,12 @@
-"""Leave to XLA the sums that its library makes while it multiplies matrices.
+"""Leave to XLA the sums that its compiler may make while it multiplies matrices.
 
-    %q = dot_general %x, %w                            %q = dot_general %x, %w
-    %p = dot_general (f %q), %v                 ->     %p = dot_general (f %q), %v
-    %s = add %x, (add %p, (broadcast %bias))           %s = add {left} %x, (add {left} %p, ...)
+    %s = add %x, (dot_general %a, %b)                 ->     %s = add {left} %x, ...
+    %s = add (dot_general %a, %b), (broadcast %bias)  ->     %s = add {left} ...
 
-The sum around a residual block. %x is in memory, because a product reads it, and dead afterwards: the library
-adds the second product to it in place. So it is with a product that nothing but the sum reads. A kernel that
-takes the sum reads both, and saves nothing.
-
-    %s = add (dot_general %x, %w), (broadcast %bias)   ->     %s = add {left} ...
-
-A bias. A kernel that takes the sum reads as much as one that finds it made.
+The sum around a residual block, and a bias. Where XLA makes them, a kernel that takes the sum reads both
+terms, and saves nothing; where it does not, the sum is a launch of XLA's own. That depends on its version, on
+flags and shapes: `take_sums` undoes it all, and whoever can asks XLA which of the two forms costs less
+(frontend/asked_gate.py). What stays out of question is a term that nobody writes to memory but for the sum.
 """
 
 from __future__ import annotations
@@ -22,11 +18,10 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import current
-from jstitch.passes.base.rewrite import map_frames
+from jstitch.passes.base.rewrite import Producer, Replacement, map_frames, rewrite
 from jstitch.passes.graph.keep_counters import ADDED, LEFT
 
 SUM, PRODUCT, BROADCAST = "stablehlo.add", "stablehlo.dot_general", "stablehlo.broadcast_in_dim"
-SEARCH = 2000  # ops looked at between a tensor and the product that is added to it
 
 
 def leave_sums(graph: Graph) -> Graph:
@@ -36,18 +31,28 @@ def leave_sums(graph: Graph) -> Graph:
     return map_frames(graph, lambda frame: _Frame.of(frame).marked())
 
 
+def take_sums(graph: Graph) -> Graph:
+    """The graph with no sum left to the library, at any depth; itself where none is."""
+
+    def rule(op: Op, producer: Producer) -> Replacement | None:
+        if op.attrs.get(LEFT) != ADDED:
+            return None
+        taken = replace(op, attrs={name: value for name, value in op.attrs.items() if name != LEFT})
+        return Replacement(taken.results, (taken,))
+
+    return rewrite(graph, rule)
+
+
 @dataclass(frozen=True)
 class _Frame:
     graph: Graph
     producers: Mapping[Value, Op]
     users: Mapping[Value, Sequence[Op]]
-    place: Mapping[Op, int]
     returned: frozenset[Value]
 
     @classmethod
     def of(cls, graph: Graph) -> _Frame:
-        place = {op: n for n, op in enumerate(graph.ops)}
-        return cls(graph, graph.producers(), graph.users(), place, frozenset(graph.outputs))
+        return cls(graph, graph.producers(), graph.users(), frozenset(graph.outputs))
 
     def marked(self) -> Graph:
         left: set[Op] = set()
@@ -69,7 +74,8 @@ class _Frame:
             maker = self._alone(added)
             biased = self._biased(maker) if maker else None
             product = biased[1] if biased else maker
-            if product is not None and product.name == PRODUCT and self._is_dead(kept, op, product, left):
+            same = kept.type == op.result.type
+            if same and product is not None and product.name == PRODUCT and self._in_memory(kept, left):
                 yield op
                 return
 
@@ -89,26 +95,17 @@ class _Frame:
         alone = len(self.users.get(value, ())) == 1 and value not in self.returned
         return self.producers.get(value) if alone else None
 
-    def _is_dead(self, kept: Value, total: Op, product: Op, left: Set[Op]) -> bool:
-        """Whether the tensor is in memory anyway, and nobody wants it once the product is made."""
+    def _in_memory(self, kept: Value, left: Set[Op]) -> bool:
+        """Whether the tensor is in memory, whoever makes the sum."""
         maker = self.producers.get(kept)
-        others = [op for op in self.users.get(kept, ()) if op is not total]
-        if maker is None or is_free(maker) or kept in self.returned or kept.type != total.result.type:
-            return False
-        libraries = (op for op in (maker, *others) if lookup(op.name).op_class is OpClass.CONTRACTION)
-        in_memory = maker in left or any(libraries)
-        return in_memory and self._are_before(set(others), product, self.place[maker])
+        if maker is None or kept in self.returned:
+            return True
+        libraries = (op for op in (maker, *self.users.get(kept, ())) if _is_library(op))
+        return not is_free(maker) and (maker in left or any(libraries))
 
-    def _are_before(self, wanted: set[Op], product: Op, first: int) -> bool:
-        """Whether the product waits for all of these ops; none stands before `first`."""
-        seen: set[Op] = {product}
-        todo = [product]
-        while todo and len(seen) < SEARCH:
-            makers = (self.producers.get(v) for v in todo.pop().uses)
-            new = {op for op in makers if op is not None and self.place[op] > first} - seen
-            seen |= new
-            todo += new
-        return wanted <= seen
+
+def _is_library(op: Op) -> bool:
+    return lookup(op.name).op_class is OpClass.CONTRACTION
 
 
 def _is_row(op: Op | None) -> bool:

@@ -17,12 +17,12 @@ import pytest
 import jstitch
 from benchmarks.workload import Size
 from benchmarks.workloads import recurrent
-from jstitch.analysis import compile as compile_for_device
 from jstitch.analysis.analyze import kernel_traffic
-from jstitch.analysis.compile import AnalysisError
 from jstitch.device_spec import SPECS
 from jstitch.errors import OptionError
 from jstitch.runtime.report import Record
+from jstitch.xla import compile as compile_for_device
+from jstitch.xla.compile import AnalysisError
 from jstitch.xla.traffic import Traffic
 from tests.analysis.programs import CASES, SLOW, WEIGHTS, Case, shape
 

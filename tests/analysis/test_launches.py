@@ -6,10 +6,10 @@ import dataclasses
 
 import pytest
 
-from jstitch.analysis.launches import Program, launches, merged, seconds
-from jstitch.analysis.thunks import Thunk, parse_thunks
 from jstitch.device_spec import find_spec
 from jstitch.xla.hlo import parse_module
+from jstitch.xla.launches import Program, launches, merged, seconds
+from jstitch.xla.thunks import Thunk, parse_thunks
 from jstitch.xla.traffic import Traffic
 
 MODULE = """HloModule m

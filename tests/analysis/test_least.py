@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from jstitch.analysis.launches import Program
 from jstitch.analysis.least import least
-from jstitch.analysis.thunks import Thunk
 from jstitch.device_spec import find_spec
 from jstitch.xla.hlo import parse_module
+from jstitch.xla.launches import Program
+from jstitch.xla.thunks import Thunk
 from jstitch.xla.traffic import Traffic
 
 NEGATE = """

@@ -20,11 +20,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.stages import Lowered
 
 from jstitch import _jax
-from jstitch.analysis.launches import Program
-from jstitch.analysis.thunks import parse_thunks
 from jstitch.device_spec import DeviceSpec, to_target_config
 from jstitch.errors import JstitchError
 from jstitch.xla.hlo import parse_module
+from jstitch.xla.launches import Program
+from jstitch.xla.thunks import parse_thunks
 
 _PLUGINS = ("jax_plugins.xla_cuda13", "jax_plugins.xla_cuda12")
 _SKIP = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"

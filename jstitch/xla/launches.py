@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from jstitch.analysis.thunks import Thunk
 from jstitch.device_spec import DeviceSpec
 from jstitch.xla.hlo import Computation, Instruction, Module
+from jstitch.xla.thunks import Thunk
 from jstitch.xla.traffic import Traffic, traffic
 
 Kind = Literal["memory", "copy", "gemm", "library"]

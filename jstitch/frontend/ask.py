@@ -1,0 +1,111 @@
+"""Ask XLA:GPU's compiler what it makes of a program: launches and bytes, matrix products included.
+
+    Asker(spec, 20.0).costs(question)   ->   {"own": Cost(14, 41.1e6), "library": Cost(13, 25.8e6)}
+
+Which kernels multiply the matrices is found out on the device, when XLA tries them; here each program is
+compiled twice, once with XLA's own kernels wherever it has some, once with its library's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+
+from jstitch.device_spec import DeviceSpec
+from jstitch.frontend.custom_call import emit_kernel
+from jstitch.frontend.measure import apart
+from jstitch.frontend.probe import Program, as_function, make_program
+from jstitch.ir.graph import Graph
+from jstitch.ir.ops import KERNEL
+from jstitch.xla.compile import AnalysisError, compile_lowered, device_sharding
+from jstitch.xla.launches import launches
+from jstitch.xla.traffic import Traffic
+
+WAYS: Mapping[str, bool] = {"own": False, "library": True}
+"""Who multiplies matrices -> whether that is the library alone."""
+
+
+class UnansweredError(Exception):
+    """XLA could not be asked; the message says why."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one run."""
+
+    launches: int
+    nbytes: int
+
+    def excess(self, other: Cost) -> float:
+        """By what part it has more launches, and by what part more bytes, than the other."""
+        pairs = (self.launches, other.launches), (self.nbytes, other.nbytes)
+        return sum(max(0.0, mine / max(1, theirs) - 1.0) for mine, theirs in pairs)
+
+    def seconds(self, spec: DeviceSpec) -> float:
+        return self.launches * spec.launch_seconds + self.nbytes / spec.bandwidth
+
+    def __str__(self) -> str:
+        return f"{self.launches} launches and {self.nbytes / 1e6:.2f} MB"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A program. donated: argument -> the result in its memory. known: bytes of our kernels by entry."""
+
+    program: Program
+    donated: Mapping[int, int]
+    known: Mapping[str, Traffic]
+
+    @classmethod
+    def of(cls, graph: Graph, donated: Mapping[int, int]) -> Question:
+        return cls(make_program(graph, emit_kernel), donated, kernel_traffic(graph))
+
+
+def kernel_traffic(graph: Graph) -> Mapping[str, Traffic]:
+    kernels = (op for op in graph.walk() if op.name == KERNEL)
+    return {entry: Traffic(*moved) for op in kernels for entry, moved in op.attrs["traffic"].items()}
+
+
+class Asker:
+    """For programs on a device like `spec`, until `seconds` have passed."""
+
+    def __init__(self, spec: DeviceSpec, seconds: float) -> None:
+        self.spec = spec
+        self.asked = 0
+        self._until = time.monotonic() + seconds
+
+    def costs(self, question: Question, ways: Sequence[str] = tuple(WAYS)) -> Mapping[str, Cost]:
+        """By each of the ways in which XLA compiles it. Raises UnansweredError when there is none in time."""
+        found = {way: cost for way in ways if (cost := self._cost(question, WAYS[way])) is not None}
+        if not found:
+            raise UnansweredError("XLA's compiler refuses the program")
+        return found
+
+    def _cost(self, question: Question, library_gemms: bool) -> Cost | None:
+        if time.monotonic() > self._until:
+            raise UnansweredError("the time for asking XLA's compiler is over")
+        self.asked += 1
+        try:
+            return apart(lambda _: _compiled(question, self.spec, library_gemms))
+        except AnalysisError as error:
+            if error.hint:  # nothing that another program would be spared
+                raise UnansweredError(str(error)) from error
+            return None
+
+
+def _compiled(question: Question, spec: DeviceSpec, library_gemms: bool) -> Cost:
+    program, sharding = question.program, device_sharding(spec)
+    jitted: Any = jax.jit(as_function(program), donate_argnums=tuple(question.donated), keep_unused=True)
+    avals = [
+        jax.ShapeDtypeStruct(t.shape, t.dtype.numpy, sharding=sharding)  # type: ignore[no-untyped-call]
+        for t in program.arguments
+    ]
+    lowered = jitted.trace(*avals).lower(lowering_platforms=("cuda",))
+    made = compile_lowered(lowered, spec, library_gemms=library_gemms)
+    found, _ = launches(replace(made, known=question.known))
+    moved = sum((launch.traffic * launch.times for launch in found), Traffic())
+    return Cost(sum(launch.times for launch in found), moved.total)

@@ -99,7 +99,7 @@ class CompileOptions:
     without: tuple[str, ...] = _knob("WITHOUT", (), _names)
     tune: str = _knob("TUNE", "model", str)
     tune_seconds: float = _knob("TUNE_SECONDS", 20.0, _number)
-    ask_seconds: float = _knob("ASK_SECONDS", 20.0, _number)
+    ask_seconds: float = _knob("ASK_SECONDS", 30.0, _number)
     templates: int = _knob("TEMPLATES", 1, _count)
     arena_bytes: int | None = _knob("ARENA_BYTES", None, _count)
     dump_dir: str | None = _knob("DUMP_DIR", None, _text)

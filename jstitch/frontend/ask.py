@@ -9,7 +9,8 @@ compiled twice, once with XLA's own kernels wherever it has some, once with its 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,20 +78,29 @@ class Asker:
         self.spec = spec
         self.asked = 0
         self._until = time.monotonic() + seconds
+        self._known: dict[Hashable, Cost | None] = {}
 
     def costs(self, question: Question, ways: Sequence[str] = tuple(WAYS)) -> Mapping[str, Cost]:
         """By each of the ways in which XLA compiles it. Raises UnansweredError when there is none in time."""
-        found = {way: cost for way in ways if (cost := self._cost(question, WAYS[way])) is not None}
+        if time.monotonic() > self._until:
+            raise UnansweredError("the time for asking XLA's compiler is over")
+        with ThreadPoolExecutor(len(ways)) as pool:
+            costs = pool.map(lambda way: self._cost(question, way), ways)
+            found = {way: cost for way, cost in zip(ways, costs, strict=True) if cost is not None}
         if not found:
             raise UnansweredError("XLA's compiler refuses the program")
         return found
 
-    def _cost(self, question: Question, library_gemms: bool) -> Cost | None:
-        if time.monotonic() > self._until:
-            raise UnansweredError("the time for asking XLA's compiler is over")
+    def _cost(self, question: Question, way: str) -> Cost | None:
+        key = question.program, tuple(question.donated.items()), way
+        if key not in self._known:
+            self._known[key] = self._compiled(question, way)
+        return self._known[key]
+
+    def _compiled(self, question: Question, way: str) -> Cost | None:
         self.asked += 1
         try:
-            return apart(lambda _: _compiled(question, self.spec, library_gemms))
+            return apart(lambda _: _compiled(question, self.spec, WAYS[way]))
         except AnalysisError as error:
             if error.hint:  # nothing that another program would be spared
                 raise UnansweredError(str(error)) from error

@@ -30,7 +30,6 @@ from jstitch.passes.base.plan import FusionPattern, Reason
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.rewrite import map_frames
 from jstitch.passes.base.sort_ops import sort_ops
-from jstitch.passes.graph.leave_sums import take_sums
 from jstitch.runtime.performance_library import Verdict, library_path, shared_library, verdict_key
 from jstitch.runtime.versions import asked_with
 
@@ -42,27 +41,19 @@ Costs = Mapping[str, Cost]
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is done to a function's matrix products before it is planned: they are XLA's, in which form?
+    """What is done to a function's matrix products before it is planned.
 
-    products: as the library will run them. sums: left to the library, which may make them meanwhile.
+    products: they are written as the library will run them. sums: theirs are left to the library.
     """
 
-    name: str
     products: bool
     sums: bool
 
     def profile(self, profile: Profile) -> Profile:
-        return replace(profile, products=profile.products and self.products)
-
-    def change(self, graph: Graph) -> Graph:
-        return graph if self.sums else take_sums(graph)
+        return replace(profile, products=profile.products and self.products, sums=profile.sums and self.sums)
 
 
-PREPARATIONS = (
-    Preparation("sums left to the library", True, True),
-    Preparation("sums taken by kernels", True, False),
-    Preparation("products as written", False, False),
-)
+PREPARATIONS = tuple(Preparation(products, sums) for products in (True, False) for sums in (True, False))
 """In this order they are tried; the first one is taken where nobody can be asked."""
 
 
@@ -195,17 +186,17 @@ class _Search:
             yield _Found(preparation, form, costs, _excess(costs, self.xla))
 
     def repaired(self, found: _Found) -> _Found:
-        """Without kernels that are taken out one by one, each for a smaller excess."""
-        groups = _groups(found.form.stitched)
-        tried = 0
-        while tried < len(groups) and found.excess:
-            group = groups.pop(0)
-            trial = self.without(found, group)
-            if trial.excess < found.excess:
-                found, tried = trial, 0
-            else:
-                groups.append(group)
-                tried += 1
+        """Without kernels that are taken out one by one: those first that halve the excess."""
+        for share in (0.5, 1.0):
+            groups, tried = _groups(found.form.stitched), 0
+            while tried < len(groups) and found.excess:
+                group = groups.pop(0)
+                trial = found if group in found.dropped else self.without(found, group)
+                if trial.excess < share * found.excess:
+                    found, tried = trial, 0
+                else:
+                    groups.append(group)
+                    tried += 1
         return found
 
     def without(self, found: _Found, group: str) -> _Found:

@@ -137,7 +137,7 @@ def asked_graph(
         returned = None if arguments is None else Returned(arguments, donated)
         with using(way.profile(current())):
             ready = run(graph, PIPELINE, dump.after_pass)
-        return copy_returned(way.change(ready), returned)
+        return copy_returned(ready, returned)
 
     def stitched(way: Preparation, dump: Dump, gate: Gate | None = None) -> Form:
         ready = prepared(way, dump)

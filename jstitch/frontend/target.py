@@ -103,6 +103,7 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         recompute=True,
         copies=True,
         products=True,
+        sums=True,
         unset=True,
         turns=5,
         keep_cost=20.0,

@@ -29,11 +29,12 @@ class Profile:
     inputs and outputs of one kernel. least_threads, most_threads: that share a row. updates: kernels make
     dynamic_update_slices in place. recompute: values are computed again in a second kernel rather than read.
     copies: kernels make the copies of what is returned twice or as it came in. products: matrix products
-    stand as XLA's library will run them. unset: XLA leaves memory unset that is written before it is read.
-    turns: of a loop that are written out in its body, at most. keep_cost: cycles per element above which a
-    value is kept for a later stage. look_up: the same of an element whose place is looked up, beyond reading
-    it. reread_bytes: of a lane's rows, what is read from memory again because it found no room on chip; None:
-    caches see to that. machine: what the cost model reckons with.
+    stand as XLA's library will run them. sums: those of products are the library's. unset: XLA leaves memory
+    unset that is written before it is read. turns: of a loop that are written out in its body, at most.
+    keep_cost: cycles per element above which a value is kept for a later stage. look_up: the same of an
+    element whose place is looked up, beyond reading it. reread_bytes: of a lane's rows, what is read from
+    memory again because it found no room on chip; None: caches see to that. machine: what the cost model
+    reckons with.
     """
 
     arena_bytes: int = 1 << 19
@@ -54,6 +55,7 @@ class Profile:
     recompute: bool = False
     copies: bool = False
     products: bool = False
+    sums: bool = False
     unset: bool = False
     turns: int = 1
     keep_cost: float = 4.0

@@ -5,8 +5,8 @@
 
 The sum around a residual block, and a bias. Where XLA makes them, a kernel that takes the sum reads both
 terms, and saves nothing; where it does not, the sum is a launch of XLA's own. That depends on its version, on
-flags and shapes: `take_sums` undoes it all, and whoever can asks XLA which of the two forms costs less
-(frontend/asked_gate.py). What stays out of question is a term that nobody writes to memory but for the sum.
+flags and shapes: where XLA can be asked, it is asked whether this pass pays (frontend/asked_gate.py). What
+stays out of question is a term that nobody writes to memory but for the sum.
 """
 
 from __future__ import annotations
@@ -18,29 +18,17 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import current
-from jstitch.passes.base.rewrite import Producer, Replacement, map_frames, rewrite
+from jstitch.passes.base.rewrite import map_frames
 from jstitch.passes.graph.keep_counters import ADDED, LEFT
 
 SUM, PRODUCT, BROADCAST = "stablehlo.add", "stablehlo.dot_general", "stablehlo.broadcast_in_dim"
 
 
 def leave_sums(graph: Graph) -> Graph:
-    """The graph with such sums marked, at any depth, where products stand as the library will run them."""
-    if not current().products or not any(op.name == PRODUCT for op in graph.walk()):
+    """The graph with such sums marked, at any depth, where the profile leaves them."""
+    if not current().sums or not any(op.name == PRODUCT for op in graph.walk()):
         return graph
     return map_frames(graph, lambda frame: _Frame.of(frame).marked())
-
-
-def take_sums(graph: Graph) -> Graph:
-    """The graph with no sum left to the library, at any depth; itself where none is."""
-
-    def rule(op: Op, producer: Producer) -> Replacement | None:
-        if op.attrs.get(LEFT) != ADDED:
-            return None
-        taken = replace(op, attrs={name: value for name, value in op.attrs.items() if name != LEFT})
-        return Replacement(taken.results, (taken,))
-
-    return rewrite(graph, rule)
 
 
 @dataclass(frozen=True)

@@ -123,10 +123,12 @@ class Block:
 def draw(seed: int, count: int) -> tuple[Block, ...]:
     """That many members; kinds in turn, so that a short run meets all."""
     source = random.Random(seed)
-    return tuple(_drawn(source, KINDS[n % len(KINDS)]) for n in range(count))
+    return tuple(_drawn(source, KINDS[n % len(KINDS)], n // len(KINDS)) for n in range(count))
 
 
-def _drawn(source: random.Random, kind: str) -> Block:
+def _drawn(source: random.Random, kind: str, turn: int) -> Block:
+    """turn: how many of its kind were drawn before. Every second encoder has biases."""
+
     def one(*values: Any) -> Any:
         return source.choice(values)
 
@@ -134,7 +136,7 @@ def _drawn(source: random.Random, kind: str) -> Block:
     sequences, tokens = one(1, 2, 4, 8, 16, 32), one(1, 16, 64, 100, 128, 256, 512)
     common = (kind, hidden, sequences, tokens)
     if kind.startswith("encoder"):
-        bias, first = one(True, False), one(True, False)
+        bias, (_, first) = turn % 2 == 0, (one(True, False), one(True, False))
         activation = one("gelu", "exact gelu", "relu")
         return Block(*common, one("float32", "bfloat16"), activation, bias, first, layers=layers)
     groups, bias = one(1, 2, 4) if hidden % 256 == 0 else one(1, 2), one(False, False, True)

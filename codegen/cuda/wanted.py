@@ -57,7 +57,6 @@ class Wanted:
         common: Collection[Buffer],
     ) -> None:
         self.own: dict[Buffer, int] = {}  # tile or carry -> the size of the loops that touch it
-        self.shared: set[Buffer] = set()
         self.loads: Counter[Kept] = Counter()
         self.sizes: dict[Kept, int] = {}
         self.common: dict[Kept, int] = {}
@@ -70,7 +69,7 @@ class Wanted:
                     self._tile(d, i, carries.get(i.buffer))
                 elif isinstance(i, Load) and i.buffer not in written:
                     self._load(d, i)
-        self.shared |= {b for b, n in self.own.items() if n == 0}
+        self.shared = tuple(b for b, n in self.own.items() if n == 0)
 
     def _tile(self, d: Dealt, i: Load | Store, carry: Carry | None) -> None:
         offset = d.offset(carry.local(i.offset) if carry else i.offset)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+from jax.stages import Lowered
 
 from jstitch.device_spec import DeviceSpec
 from jstitch.frontend.custom_call import emit_kernel
@@ -100,22 +101,26 @@ class Asker:
     def _compiled(self, question: Question, way: str) -> Cost | None:
         self.asked += 1
         try:
-            return apart(lambda _: _compiled(question, self.spec, WAYS[way]))
+            return apart(lambda _: _compiled(question, self.spec, way))
         except AnalysisError as error:
             if error.hint:  # nothing that another program would be spared
                 raise UnansweredError(str(error)) from error
             return None
 
 
-def _compiled(question: Question, spec: DeviceSpec, library_gemms: bool) -> Cost:
+def _compiled(question: Question, spec: DeviceSpec, way: str) -> Cost:
     program, sharding = question.program, device_sharding(spec)
     jitted: Any = jax.jit(as_function(program), donate_argnums=tuple(question.donated), keep_unused=True)
     avals = [
         jax.ShapeDtypeStruct(t.shape, t.dtype.numpy, sharding=sharding)  # type: ignore[no-untyped-call]
         for t in program.arguments
     ]
-    lowered = jitted.trace(*avals).lower(lowering_platforms=("cuda",))
-    made = compile_lowered(lowered, spec, library_gemms=library_gemms)
-    found, _ = launches(replace(made, known=question.known))
+    return cost_of(jitted.trace(*avals).lower(lowering_platforms=("cuda",)), spec, way, question.known)
+
+
+def cost_of(lowered: Lowered, spec: DeviceSpec, way: str, known: Mapping[str, Traffic]) -> Cost:
+    """By XLA's compiler. known: bytes of our kernels by entry. Raises AnalysisError when it refuses."""
+    made = compile_lowered(lowered, spec, library_gemms=WAYS[way])
+    found, _ = launches(replace(made, known=known))
     moved = sum((launch.traffic * launch.times for launch in found), Traffic())
     return Cost(sum(launch.times for launch in found), moved.total)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jstitch.device_spec import DeviceSpec
@@ -75,14 +75,21 @@ class Answer:
     why: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class AskedGate:
-    """The answer, told to each pattern."""
+    """The answer, told to each pattern. met: texts of the kernels so far."""
 
     answer: Answer
+    met: set[str] = field(default_factory=set)
 
     def keeps(self, pattern: FusionPattern, attrs: Mapping[str, Any]) -> bool:
+        self.met.add(nameless(attrs))
         return self.answer.stays and nameless(attrs) not in self.answer.dropped
+
+    @property
+    def stays(self) -> bool:
+        """Whether any kernel does, of a function whose kernels are those that XLA was asked about."""
+        return self.answer.stays and self.met >= self.answer.dropped
 
     @property
     def reason(self) -> Reason:

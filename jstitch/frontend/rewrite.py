@@ -153,8 +153,9 @@ def asked_graph(
         note(unasked=str(error))
         return stitched(PREPARATIONS[0], dump).stitched
     note(asked=answer.why)
-    made = stitched(answer.preparation, dump, AskedGate(answer)).stitched
-    return made if answer.stays else graph
+    gate = AskedGate(answer)
+    made = stitched(answer.preparation, dump, gate).stitched
+    return made if gate.stays else graph
 
 
 def given_memory(graph: Graph, donated: Mapping[int, int | None]) -> dict[Value, Value]:

@@ -68,6 +68,10 @@ REMEDIES: Mapping[str, str] = {
         " scan over blocks), make kernels pay in it"
     ),
     "measured": "tune='off' keeps every pattern; `jstitch library` shows, and forgets, what was measured",
+    "asked": (
+        "none needed: XLA makes the same in fewer launches or bytes, while it multiplies matrices;"
+        " ask_seconds=0 takes the cost model's word instead"
+    ),
     "scheme": "add the scheme that it needs to CompileOptions(schemes=...)",
     "candidates": "try planner='dp', which explores patterns from every op",
     "score": "none needed: by the model the pattern saves nothing",

@@ -1,7 +1,8 @@
-"""Sums that are left to XLA's library, which makes them while it multiplies matrices."""
+"""Sums that are left to XLA's library, which may make them while it multiplies matrices."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ import pytest
 from jax import lax
 
 from jstitch.ir.graph import Graph
+from jstitch.passes.base.profile import current, using
 from jstitch.passes.graph.keep_counters import LEFT
 from jstitch.passes.graph.leave_sums import leave_sums
 from tests.passes.product_graphs import arrays, changed
@@ -83,9 +85,7 @@ def test_sums_of_products_are_left_to_the_library() -> None:
         assert left(changed(leave_sums, f, *arrays((4, 8), (8, 6), (8, 6)))) == ["add"] * sums
 
 
-def test_sums_of_what_is_wanted_later_or_not_in_memory_stay() -> None:
-    """The library would have to copy what it adds to, or somebody would have to write it first."""
-
+def test_sums_of_what_is_in_memory_anyway_are_left_whoever_wants_it() -> None:
     def wanted(x: Any, a: Any, b: Any) -> Any:
         y = jnp.tanh(x)
         s = y + jnp.sin(y @ a) @ b
@@ -93,22 +93,34 @@ def test_sums_of_what_is_wanted_later_or_not_in_memory_stay() -> None:
 
     def returned(x: Any, a: Any, b: Any) -> Any:
         y = jnp.tanh(x)
-        return y, jnp.exp(y + jnp.sin(y @ a) @ b)
+        return y, jnp.exp(y + jnp.sin(x @ a) @ b)
 
-    def beside(x: Any, a: Any, b: Any) -> Any:
-        y = jnp.tanh(x)
-        return jnp.exp(y + jnp.sin(x @ a) @ b), y @ a
+    def given(x: Any, a: Any, b: Any) -> Any:
+        return jnp.exp(x + jnp.sin(x @ a) @ b)
+
+    for f in (wanted, returned, given):
+        assert left(changed(leave_sums, f, *arrays((4, 8), (8, 6), (6, 8)))) == ["add"], f
+
+
+def test_sums_of_what_is_not_in_memory_or_of_a_product_that_others_read_stay() -> None:
+    """Somebody would have to write the one first, and has written the other."""
 
     def nowhere(x: Any, a: Any, b: Any) -> Any:
         return jnp.exp(jnp.tanh(x) + jnp.sin(x @ a) @ b)
 
-    def given(x: Any, a: Any, b: Any) -> Any:
-        return jnp.exp(x + jnp.sin(x @ a) @ b)
+    def spread(x: Any, a: Any, b: Any) -> Any:
+        return jnp.exp(jnp.ones((4, 8)) + jnp.sin(x @ a) @ b)
 
     def twice(x: Any, a: Any, b: Any) -> Any:
         y = jnp.tanh(x)
         p = jnp.sin(y @ a) @ b
         return jnp.exp(y + p), p
 
-    for f in (wanted, returned, beside, nowhere, given, twice):
+    for f in (nowhere, spread, twice):
         assert not left(changed(leave_sums, f, *arrays((4, 8), (8, 6), (6, 8)))), f
+
+
+def test_no_sum_is_left_where_the_profile_leaves_none() -> None:
+    shapes = arrays((4, 8), (8, 6), (6, 8), (8,))
+    with using(replace(current(), sums=False)):
+        assert not left(changed(leave_sums, block, *shapes))

@@ -99,7 +99,7 @@ class AskedGate:
 def is_in_question(graph: Graph, options: CompileOptions) -> bool:
     """Whether what XLA makes of the graph depends on more than its kernels do."""
     kinds = (lookup(op.name).op_class for op in graph.walk())
-    return options.ask_seconds > 0 and OpClass.CONTRACTION in kinds
+    return options.tune == "model" and options.ask_seconds > 0 and OpClass.CONTRACTION in kinds
 
 
 def ask(

@@ -99,6 +99,10 @@ def test_the_kernel_that_costs_more_is_taken_out(monkeypatch: pytest.MonkeyPatch
     text = lowered.lower(lowering_platforms=("cuda",)).as_text()
     assert [name for name in (dear, *others) if name in text] == others != []
     assert jstitch.last_report(since)[-1].kernels == len(others)
+    (call,) = observe_function(block, SHAPES, {}, options(tmp_path))
+    (reason,) = (reason for _, reason in call.refused)
+    assert reason.rule == "asked"
+    assert "launches" in str(reason)
 
 
 def test_nothing_is_stitched_where_every_kernel_costs_more(
@@ -154,7 +158,6 @@ def test_written_out_kernels_are_the_graph_that_they_were_made_of(tmp_path: Path
 
 SMALL = (
     Block("encoder", 256, 2, 16, bias=True),
-    Block("encoder", 256, 4, 64, "bfloat16", "relu", bias=False, first=True),
     Block("decoder", 256, 2, 16, "bfloat16", "silu", bias=False, first=True, groups=2),
     Block("decode", 256, 4, 1, "bfloat16", "silu", bias=False, first=True, groups=2, cached=64),
 )

@@ -19,7 +19,7 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from tests.codegen.cuda import stitched
 from tests.codegen.cuda.machines import run_kernel
-from tests.codegen.cuda.stitched import PROFILES, SPEC, interpreted, simulated, stitch
+from tests.codegen.cuda.stitched import PROFILES, SPEC, Stitched, interpreted, simulated, stitch
 
 ROWS, COLUMNS = 16, 16384
 ROW = 4 * COLUMNS
@@ -107,3 +107,41 @@ def test_results(machine: stitched.MakeMachine, arena_bytes: int) -> None:
     results = stitched.execute(made, args, lambda _, given: run_kernel(kernel(), found, given, run))
     for ours, theirs in zip(results, interpret(graph(), args), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-4)
+
+
+def rotate(x: Array, cosine: Array, sine: Array) -> Array:
+    left, right = jnp.split(x, 2, -1)
+    return x * cosine + jnp.concatenate([-right, left], -1) * sine
+
+
+def rotated() -> Stitched:
+    x, table = (jnp.zeros(shape, np.float32) for shape in ((ROWS, 8, 64), (ROWS, 8, 64)))
+    lowered = jax.jit(rotate).lower(x, table, table)
+    return stitch(import_module(parse_module(lowered.as_text())), PROFILES["h200"])
+
+
+def test_the_halves_of_a_row_that_one_loop_reads_are_one_row() -> None:
+    """Each element of x is read as itself, as a left and as a right half: from memory it comes once."""
+    (found,) = rotated().kernels
+    (launch,) = emit(found, 1 << 17).source.launches
+    assert launch.bytes_read == 3 * ROWS * 8 * 64 * 4
+    assert launch.bytes_written == ROWS * 8 * 64 * 4
+
+
+def turned(x: Array, cosine: Array, sine: Array) -> Array:
+    y = jax.nn.softmax(x)
+    left, right = jnp.split(jnp.exp(y), 2, -1)
+    sides = left * cosine - right * sine, right * cosine + left * sine
+    return jnp.concatenate(sides, -1) / jnp.sum(y[:, ::-1], -1, keepdims=True)
+
+
+def texts_of_turned() -> str:
+    x, table = (jnp.zeros(shape, np.float32) for shape in ((64, 128), (64, 64)))
+    lowered = jax.jit(turned).lower(x, table, table)
+    found = stitch(import_module(parse_module(lowered.as_text())), PROFILES["h200"])
+    return "".join(emit(kernel, 1 << 17).source.text for kernel in found.kernels)
+
+
+def test_the_same_kernel_has_the_same_text_every_time() -> None:
+    """Two tiles of one size are in the arena that threads share: which is first follows from the kernel."""
+    assert len({texts_of_turned() for _ in range(8)}) == 1

@@ -76,19 +76,17 @@ def rewrite(
     kernels = len(names)
     taken.update(names)
     if not kernels:
-        note(reason=_why_none(imported.graph, stitched, options))
+        if stitched is imported.graph:
+            note(reason="XLA's own program costs less")
+        else:
+            measured = options.tune == "measure"
+            note(reason="no kernel was faster than XLA's" if measured else "no pattern is expected to pay")
         return None
     note(bytes={entry: moved for op in kernel_ops for entry, moved in op.attrs["traffic"].items()})
     new = export_graph(stitched, dict(imported.values), emit_kernel)
     note(kernels=kernels)
     dump.text("output.mlir", lambda: str(module))
     return new
-
-
-def _why_none(graph: Graph, stitched: Graph, options: CompileOptions) -> str:
-    if options.tune == "measure":
-        return "no kernel was faster than XLA's"
-    return "XLA's own program is no worse" if stitched is graph else "no pattern is expected to pay"
 
 
 def rewrite_graph(

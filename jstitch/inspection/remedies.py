@@ -102,6 +102,7 @@ CALL_REMEDIES: Mapping[str, str] = {
     "nothing to compute": "none needed",
     "the background": "JSTITCH_STRICT=1 raises the error where it happens",
     "no pattern": "`jstitch explain` shows the reason of each edge; tune='off' keeps what can be stitched",
+    "XLA's own program": "none needed: the record's details have the numbers; ask_seconds=0 asks nobody",
     "no kernel": "tune='off' keeps every kernel; `jstitch library` shows what was measured",
 }
 """By how the reason of a whole call begins."""

@@ -104,7 +104,7 @@ class Program:
 
 
 PROGRAMS = (
-    Program(chain, lambda _: (X,), 1_500, 20_000),
+    Program(chain, lambda _: (X,), 1_500, 20_000, kernels=5),
     Program(terms, lambda _: (X, X + 1), 600, 10_000),
     Program(levels, lambda _: (X,), 200, 5_000),
     Program(squares, lambda _: (X,), 40, 1_000),

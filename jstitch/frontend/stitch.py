@@ -43,6 +43,7 @@ def jit_stitched(f: Callable[..., Any], options: CompileOptions, **settings: Any
     """
     jax.jit(f, **settings)  # raises what it would
     jitted: Any = jax.jit(call_of(f, options), **{**settings, "inline": _jax.INLINE_EARLY})
-    functools.update_wrapper(jitted, f)
-    jitted.__name__ = _jax.name_of(f)
+    # What is jitted may be a `jax.jit` object, whose attributes are the same and mean something else.
+    jitted.__dict__.update({**getattr(f, "__dict__", {}), **jitted.__dict__})
+    functools.update_wrapper(jitted, f, updated=())
     return jitted

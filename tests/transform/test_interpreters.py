@@ -211,6 +211,14 @@ def test_an_object_knows_what_it_wraps() -> None:
             assert getattr(ours, name) is getattr(theirs, name)
 
 
+def test_what_is_jitted_already_is_jitted_anew() -> None:
+    """With the settings of the outer `jit`, not those of the inner."""
+    inner = jax.jit(lambda x, n=1: jnp.tanh(x) * n, static_argnames="n")
+    x = jnp.asarray(X)
+    assert_same(jit(inner, static_argnames="n", donate_argnums=0)(x, n=3), jnp.tanh(X) * 3)
+    assert x.is_deleted()
+
+
 class Uncomparable:
     """Hashable; whether two are equal it does not say."""
 

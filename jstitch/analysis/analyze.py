@@ -11,9 +11,9 @@ from jax.stages import Lowered
 
 from jstitch.analysis.least import least
 from jstitch.analysis.report import Analysis, Side
-from jstitch.api import jit
 from jstitch.device_spec import DeviceSpec, find_spec
 from jstitch.frontend.jitted import Jitted
+from jstitch.frontend.stitch import jit_observed
 from jstitch.options import CompileOptions
 from jstitch.runtime.report import Record, last_report, record_count
 from jstitch.xla.compile import AnalysisError, compile_lowered, device_sharding
@@ -66,7 +66,7 @@ def _compare(
     """The stitched side, next to the plain one."""
     chosen = replace(options, target=spec)
     since = record_count()
-    lowered = program.lower(lambda g, **settings: jit(g, options=chosen, **settings), args, kwargs, "cuda")
+    lowered = program.lower(lambda g, **settings: jit_observed(g, chosen, **settings), args, kwargs, "cuda")
     records = last_report(since)
     stitched = _side(lowered, spec, kernel_traffic(records))
     reasons = dict.fromkeys(record.reason for record in records if record.reason is not None)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
 
 from jstitch import _jax
-from jstitch.frontend.call import around_evaluation, call_of
+from jstitch.frontend.call import Call, around_evaluation, call_of
 from jstitch.frontend.lowering import around_lowering
 from jstitch.options import CompileOptions
 
@@ -41,8 +41,20 @@ def jit_stitched(f: Callable[..., Any], options: CompileOptions, **settings: Any
 
     Inside other jitted functions nothing but that call is left of it: `inline` has no meaning to it.
     """
+    return _jit(call_of(f, options), f, settings)
+
+
+def jit_observed(f: Callable[..., Any], options: CompileOptions, **settings: Any) -> Any:
+    """The same for those who watch it being lowered: traced and lowered again, whatever was so before.
+
+    Nothing of it is found later either: it may have been planned only.
+    """
+    return _jit(Call(f, options), f, settings)
+
+
+def _jit(call: Call, f: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
     jax.jit(f, **settings)  # raises what it would
-    jitted: Any = jax.jit(call_of(f, options), **{**settings, "inline": _jax.INLINE_EARLY})
+    jitted: Any = jax.jit(call, **{**settings, "inline": _jax.INLINE_EARLY})
     # What is jitted may be a `jax.jit` object, whose attributes are the same and mean something else.
     jitted.__dict__.update({**getattr(f, "__dict__", {}), **jitted.__dict__})
     functools.update_wrapper(jitted, f, updated=())

@@ -81,6 +81,7 @@ REMEDIES: Mapping[str, str] = {
     "arena": "set arena_bytes to at least {found}, or None for the target's own; or make rows shorter",
     "shrinking": "take 'shrinking' from CompileOptions(without=...), or set arena_bytes to at least {found}",
     "shared memory": "make rows shorter or their elements narrower (bfloat16), or choose a GPU with more",
+    "parameters": "hand over fewer, larger arrays: parts of one that XLA passes as one buffer",
     "lowering": "write the op that the reason names in another way; `jstitch ops` lists what kernels hold",
     "form": "split the function there, or set schemes without 'packing'",
 }

@@ -19,7 +19,7 @@ from jstitch.frontend.lowering import donation_map
 from jstitch.frontend.mlir import ir
 from jstitch.frontend.observe import Observed, observing
 from jstitch.frontend.rewrite import rewrite_graph
-from jstitch.frontend.stitch import jit_stitched
+from jstitch.frontend.stitch import jit_observed
 from jstitch.frontend.target import Target, find_target
 from jstitch.options import CompileOptions
 from jstitch.passes.base.profile import using
@@ -76,7 +76,7 @@ def observe_function(
     """
 
     def jit(g: Callable[..., Any], **settings: Any) -> Any:
-        return jit_stitched(g, options, **settings)
+        return jit_observed(g, options, **settings)
 
     target_of(options)
     with observing(kernels=_wanted(kernels, options)) as calls:

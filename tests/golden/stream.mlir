@@ -22,7 +22,7 @@ func.func @main(%x: tensor<65536x1024xf32>, %y: tensor<65536x1024xf32>) -> tenso
 // CHECK-NEXT{LITERAL}:     # add
 // CHECK-NEXT{LITERAL}:     #   tanh: -:5
 // CHECK-NEXT{LITERAL}:     #   add: -:6
-// CHECK-NEXT{LITERAL}:     for w in range(0, quotient(hi - lo + 511, 512)):
+// CHECK-NEXT{LITERAL}:     for w in range(0, quotient(clamp_index(hi - lo, 0, 1048576) + 511, 512)):
 // CHECK-NEXT{LITERAL}:         start = lo + w * 512
 // CHECK-NEXT{LITERAL}:         end = clamp_index(start + 512, 0, hi)
 // CHECK-NEXT{LITERAL}:         for r in range(start, end):

@@ -18,10 +18,12 @@ from robustness_support import LENIENT, arguments, check, our_warnings, standard
 import jstitch
 from jstitch.codegen.cpu import backend, compile_kernel
 from jstitch.frontend import rewrite
+from jstitch.passes.fuse import plan_tree
 from jstitch.passes.graph.pipeline import PIPELINE
 
 STAGES = [
-    *((rewrite, name) for name in ("import_ops", "plan_frame", "contract_patterns", "best_kernel")),
+    *((rewrite, name) for name in ("import_ops", "plan_frame", "best_kernel")),
+    (plan_tree, "contract_patterns"),
     *((backend, name) for name in ("emit", "prepare")),
     (rewrite, "emit_kernel"),
 ]

@@ -45,6 +45,8 @@ def test_variables_reach_the_pipeline(tmp_path: Path) -> None:
         "CACHE_DIR": str(cache),
         "CALIBRATED": "0",
         "ASYNC_COMPILE": "0",
+        "ASK_SECONDS": "1",
+        "EXPORT_KERNELS": "0",
         "VERIFY": "0",
         "STRICT": "0",
     }

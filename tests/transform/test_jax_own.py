@@ -2,8 +2,8 @@
 
 JAX_TESTS=<folder> pytest tests/transform/test_jax_own.py
 
-The folder holds JAX's test files by version, and a plugin `swap_jit` that replaces the decorator. Whole files
-are run by hand (docs/jax-tests.md says which tests fail, and why); these are quick, and none of them may fail.
+The folder holds JAX's test files by version, and a plugin `swap_jit` that replaces the decorator. Whole
+files are run by hand (docs/jax-tests.md says which tests fail, and why); these are quick, and none may fail.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def _lower_stitched(
         # Measuring makes large arrays, for a long time.
         pause = nullcontext() if options.tune == "measure" else collector_paused()
         with using(target.profile), pause:
-            return _Call(ctx, args, options, label, target.backend).lower(params["jaxpr"], name)
+            return _Call(ctx, args, options, name, label, target.backend).lower(params["jaxpr"])
 
 
 def _leave(
@@ -107,19 +107,27 @@ class _Call:
     """One stitched call at the end of one block."""
 
     def __init__(
-        self, ctx: Any, args: Sequence[Any], options: CompileOptions, name: str, backend: Backend
+        self,
+        ctx: Any,
+        args: Sequence[Any],
+        options: CompileOptions,
+        function: str,
+        name: str,
+        backend: Backend,
     ) -> None:
+        """function: what is called. name: the same, with the transformations around it."""
         self.ctx = ctx
         self.args = args
         self.options = options
+        self.function = function
         self.name = name
         self.backend = backend
         self.block = ir.InsertionPoint.current.block
 
-    def lower(self, jaxpr: Any, function: str) -> list[Any]:
+    def lower(self, jaxpr: Any) -> list[Any]:
         start = len(self.block.operations)
         with enclosing():
-            outs, token_set = _jax.lower_inline(self.ctx, jaxpr, self.args, function)
+            outs, token_set = _jax.lower_inline(self.ctx, jaxpr, self.args, self.function)
         old = list(self.block.operations)[start:]
         before, after = _jax.tokens_of(self.ctx.tokens_in), _jax.tokens_of(token_set)
         # Ordered effects thread a token through the operations: to the pipeline it is one more value.
@@ -158,7 +166,7 @@ class _Call:
     def _pipeline(self, old: list[Any], args: list[Any], results: list[Any]) -> list[Any] | None:
         module = self.ctx.module_context.module
         donated = donation_map(args)
-        arguments = program_arguments(args, results)
+        arguments = program_arguments(args, results) if _jax.is_program(self.ctx, self.function) else None
         new = rewrite(
             old,
             args,

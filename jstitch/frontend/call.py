@@ -99,7 +99,10 @@ def call_of(f: Callable[..., Any], options: CompileOptions) -> Call:
         calls = _calls.setdefault(f, {})
     except TypeError:  # neither hashed nor referred to weakly: JAX says so when it is called
         return Call(f, options)
-    return calls.get(options) or calls.setdefault(options, Call(f, options))
+    known = calls.get(options)
+    if known is None or known.__wrapped__ is not f:  # bound methods are equal, and die one by one
+        known = calls[options] = Call(f, options)
+    return known
 
 
 def _reference(f: Callable[..., Any]) -> Callable[[], Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -217,6 +219,42 @@ def test_what_is_jitted_already_is_jitted_anew() -> None:
     x = jnp.asarray(X)
     assert_same(jit(inner, static_argnames="n", donate_argnums=0)(x, n=3), jnp.tanh(X) * 3)
     assert x.is_deleted()
+
+
+class Model:
+    def __init__(self) -> None:
+        self.scale = 3.0
+
+    def __call__(self, x: Any) -> Any:
+        return jnp.tanh(x) * self.scale
+
+    def method(self, x: Any) -> Any:
+        return self(x)
+
+
+@pytest.mark.parametrize("make", [jit, stitch], ids=["jit", "stitch"])
+def test_equal_functions_live_for_themselves(make: Callable[[Function], Function]) -> None:
+    """Bound methods are equal, and each is made when it is asked for."""
+    model = Model()
+    first = make(model.method)
+    second, itself = make(model.method), make(model)
+    del first
+    gc.collect()
+    for x in (X, X[:2]):
+        assert_same(second(x), jnp.tanh(x) * 3.0)
+        assert_same(itself(x), jnp.tanh(x) * 3.0)
+
+
+def test_a_function_that_nobody_jits_any_more_is_forgotten() -> None:
+    def f(x: Any) -> Any:
+        return jnp.sin(x) * 2
+
+    jax.vjp(stitch(f), X)[1](X)
+    jit(f)(X)
+    gone = weakref.ref(f)
+    del f
+    gc.collect()
+    assert gone() is None
 
 
 class Uncomparable:

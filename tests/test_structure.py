@@ -34,7 +34,6 @@ ROOMS = (
     "jstitch.passes.explore",
     "jstitch.passes",
     "jstitch.calibration",
-    "jstitch.xla",
     "jstitch.frontend",
     "jstitch.inspection",
     "jstitch.api",

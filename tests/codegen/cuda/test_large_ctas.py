@@ -63,7 +63,9 @@ def with_softmax(f: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_what_finds_no_room_in_a_larger_cta_has_a_launch_of_its_own(machine: MakeMachine) -> None:
-    assert blocks(run(reversed_tiles, [(5, 4096)], machine)) == [256]
+    alone = blocks(run(reversed_tiles, [(5, 4096)], machine))
+    assert 256 in alone
+    assert 1024 not in alone
     assert sorted(blocks(run(with_softmax(reversed_tiles), [LONG, (5, 4096)], machine))) == [256, 1024]
 
 

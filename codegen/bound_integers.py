@@ -11,21 +11,21 @@ steps of loops, bytes of the arena, numbers of barriers. Loops and branches narr
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
 from jstitch.codegen.interval import Interval, of_bits, point
+from jstitch.codegen.memory_names import MEMORY, MemoryName
+from jstitch.ir.ops.numerics import kernel_name
 from jstitch.ir.types import DType
 
 SHARED_BITS = 32  # of an address in the arena
 WIDE = 64
 _TABLE, _ADDRESS, _BOOL, _UNKNOWN = "table of addresses", "address", "bool", ""
-_MEMORY = re.compile(r"(shared_)?(?:load|store|read)_([a-z0-9]+?)(?:x\d+)?")
-_MADE = re.compile(r"(?:convert|bitcast|registers)_([a-z0-9]+)")
-_TYPED = re.compile(r"(u?)(int|float)(8|16|32|64)")
-_INTEGER = re.compile(r"([su])(8|16|32|64)")
+_MAKERS = ("convert", "bitcast", "registers")  # name_<dtype>
+_INTEGERS = {kernel_name(d): d for d in DType if d.is_integer and kernel_name(d)}
+_TYPES = {d.numpy.name: name for d in DType if (name := kernel_name(d)) is not None}
 _OPPOSITE = {ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.Eq: ast.NotEq}
 _SWAPPED = {ast.Lt: ast.Gt, ast.Gt: ast.Lt, ast.LtE: ast.GtE, ast.GtE: ast.LtE, ast.Eq: ast.Eq}
 _FAR = 1 << 200
@@ -273,8 +273,8 @@ class _Walk:
                 return Whole(found, WIDE)
             case "int64", [Datum(dtype)]:
                 return Whole(_range(dtype), WIDE)
-        if (memory := _MEMORY.fullmatch(name)) is not None:
-            return self.access(node, memory[1] is not None, memory[2], values)
+        if (memory := MEMORY.get(name)) is not None:
+            return self.access(node, memory, values)
         return _result(name, values)
 
     def divided(self, node: ast.expr, name: str, a: Interval, b: Interval, bits: int) -> Value:
@@ -286,17 +286,17 @@ class _Walk:
             return Whole(point(0), bits)
         return Whole(a.quotient(b) if name == "quotient" else a.remainder(b), bits)
 
-    def access(self, node: ast.expr, shared: bool, dtype: str, values: Sequence[Value]) -> Value:
+    def access(self, node: ast.expr, memory: MemoryName, values: Sequence[Value]) -> Value:
         """Of element values[1] of the memory at values[0]: its place in bytes fits an address."""
         base, index = values[:2]
         if not isinstance(index, Whole):
             self.complain(node, "has no index")
-            return Datum(dtype)
+            return _datum(memory.dtype)
         start = base.range if isinstance(base, Whole) else point(0)
         self.fit(node, start | index.range, max(index.bits, self.bits))
-        size = point(DType[dtype.upper()].itemsize)
-        self.fit(node, start + index.range * size, SHARED_BITS if shared else WIDE, "in bytes")
-        return ADDRESS if base == TABLE else Datum(dtype)
+        size = point(memory.dtype.itemsize)
+        self.fit(node, start + index.range * size, SHARED_BITS if memory.shared else WIDE, "in bytes")
+        return ADDRESS if base == TABLE else _datum(memory.dtype)
 
     # -- complaints -----------------------------------------------------------------------------------
 
@@ -357,18 +357,22 @@ def _range(dtype: str) -> Interval:
     """Of an integer datum at 64 bits."""
     if dtype == _BOOL:
         return Interval(0, 1)
-    found = _INTEGER.fullmatch(dtype)
-    if found is None or found[2] == "64":
+    found = _INTEGERS.get(dtype)
+    if found is None or found.itemsize == WIDE // 8:
         return of_bits(WIDE)
-    return of_bits(int(found[2]), found[1] == "s")
+    return of_bits(8 * found.itemsize, found.is_signed)
+
+
+def _datum(dtype: DType) -> Datum:
+    return Datum(dtype.name.lower())
 
 
 def _result(name: str, values: Sequence[Value]) -> Datum:
     """Of a function of data: named after its dtype, or of its last operand's."""
-    if (made := _MADE.fullmatch(name)) is not None:
-        return Datum(made[1])
-    if (typed := _TYPED.fullmatch(name)) is not None:
-        letter = "f" if typed[2] == "float" else typed[1] or "s"
-        return Datum(f"{letter}{typed[3]}")
+    maker, _, dtype = name.partition("_")
+    if maker in _MAKERS:
+        return Datum(dtype)
+    if name in _TYPES:
+        return Datum(_TYPES[name])
     data = [v.dtype for v in values if isinstance(v, Datum)]
     return Datum(data[-1] if data else "s64")

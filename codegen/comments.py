@@ -9,19 +9,17 @@ that moves in the user's code changes nothing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from jstitch.codegen.kernel_ir import Stage
 
 MOST = 12  # lines that a stage quotes
-_COMMENT = re.compile(r"[ \t]*#[^\n]*")
-_EMPTY = re.compile(r"\n[ \t]*(?=\n)")
 
 
 def strip_comments(text: str) -> str:
     """The text without comments and empty lines. No kernel text has a '#' elsewhere: it has no strings."""
-    return _EMPTY.sub("", _COMMENT.sub("", text)).lstrip("\n")
+    lines = (line.partition("#")[0].rstrip() for line in text.splitlines())
+    return "".join(f"{line}\n" for line in lines if line)
 
 
 def stage_comments(stage: Stage, more: str = "") -> list[str]:

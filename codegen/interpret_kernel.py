@@ -3,20 +3,19 @@
     (y,) = interpret_kernel(kernel, [x], order=random.Random(0))
 
 The programs of a phase run in a shuffled order; memory starts unwritten (arenas for each program and step),
-and a read of an element that nobody wrote raises KernelError. Offsets are evaluated from the text that the
-emitters print. Stands between the Graph interpreter and compiled kernels: whichever pair differs, is wrong.
+and a read of an element that nobody wrote raises KernelError. Stands between the Graph interpreter and
+compiled kernels: whichever pair differs, is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from random import Random
-from types import CodeType
 from typing import Any
 
 import numpy as np
 
+from jstitch.codegen.intrinsics import INTRINSICS
 from jstitch.codegen.kernel_ir import (
     PROGRAM,
     ROW,
@@ -31,8 +30,9 @@ from jstitch.codegen.kernel_ir import (
     Stage,
     Store,
 )
-from jstitch.codegen.print_index import print_index
-from jstitch.codegen.vocabulary import FUNCTIONS, TYPES
+from jstitch.ir.expr import Call, Const, Expr, Number, Ref
+from jstitch.ir.index import Atom, Clamp, Dynamic, FloorDiv, Index, Mod, Var
+from jstitch.ir.types import DType
 
 
 class KernelError(Exception):
@@ -92,7 +92,7 @@ class _Program:
 
     def __init__(self, memory: Mapping[Buffer, _Memory], arena: Sequence[Buffer], lane: Lane, p: int) -> None:
         self.memory, self.arena, self.lane = dict(memory), arena, lane
-        self.names: dict[str, Any] = {**FUNCTIONS, **TYPES, PROGRAM: p}
+        self.names: dict[str, Any] = {PROGRAM: p}
 
     def run(self) -> None:
         for stage in self.lane.stages:
@@ -136,17 +136,39 @@ class _Program:
 
     def _instr(self, instr: Instr) -> None:
         match instr:
-            case Let(name, text, _):
-                self.names[name] = self._value(text)
+            case Let(name, value, _):
+                self.names[name] = self._value(value)
             case Load(name, buffer, offset, _):
-                self.names[name] = self.memory[buffer].load(int(self._value(print_index(offset))))
+                self.names[name] = self.memory[buffer].load(self._place(offset))
             case Store(buffer, offset, value, _):
-                self.memory[buffer].store(int(self._value(print_index(offset))), self._value(value))
+                self.memory[buffer].store(self._place(offset), self._value(value))
 
-    def _value(self, text: str) -> Any:
-        return eval(_compiled(text), {"__builtins__": {}}, self.names)
+    def _value(self, e: Expr) -> Any:
+        match e:
+            case Const(value, DType.BOOL):
+                return np.bool_(value)
+            case Const(value, dtype):
+                return np.asarray(value).astype(dtype.numpy)[()]
+            case Ref(name):
+                return self.names[name]
+            case Number(index):
+                return np.int64(self._place(index))
+            case Call(function, args):
+                return INTRINSICS[function].reference(*map(self._value, args))
 
+    def _place(self, e: Index) -> int:
+        """An index at this point of the loops."""
+        return e.const + sum(k * self._atom(atom) for atom, k in e.terms)
 
-@lru_cache(maxsize=1 << 14)
-def _compiled(text: str) -> CodeType:
-    return compile(text, "<kernel>", "eval")
+    def _atom(self, atom: Atom) -> int:
+        match atom:
+            case Var(name, _):
+                return int(self.names[name])
+            case FloorDiv(of, by):
+                return self._place(of) // by
+            case Mod(of, by):
+                return self._place(of) % by
+            case Clamp(of, low, high):
+                return min(max(self._place(of), low), high)
+            case Dynamic(operand, _):
+                return int(self.names[str(operand)])

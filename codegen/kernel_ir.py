@@ -9,7 +9,7 @@
 
 A lane's row r owns elements [r * n / R, (r + 1) * n / R) of every blocked tensor of n elements, so a program
 never needs another's values before the next phase. Nothing here is specific to a target: threads, vector
-width and the meaning of a barrier are the emitters' business. Scalars are in the emitters' vocabulary.
+width and the meaning of a barrier are the emitters' business. Scalars are expressions (jstitch.ir.expr).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from jstitch.codegen.template import Template
+from jstitch.ir.expr import Expr
 from jstitch.ir.index import Index, Var
 from jstitch.ir.types import DType, TensorType
 
@@ -61,7 +62,7 @@ class Let:
     """name = expression."""
 
     name: str
-    text: str
+    value: Expr
     depth: int
 
 
@@ -71,7 +72,7 @@ class Store:
 
     buffer: Buffer
     offset: Index
-    value: str
+    value: Expr
     depth: int
 
 
@@ -92,7 +93,7 @@ class Accumulator:
     """A running value over the loops deeper than `depth`: name = init before them."""
 
     name: str
-    init: str
+    init: Expr
     depth: int
     dtype: DType
 
@@ -101,13 +102,13 @@ class Accumulator:
 class Combine:
     """How values of accumulators that were made apart become one: names = results, after lets.
 
-    The texts speak of the accumulators' names and of the same names with OTHER appended. buffers: the partial
+    The expressions read the accumulators' names, and the same names with OTHER appended. buffers: the partial
     results of a program, one for each name, when it is these that the values go on from and end up in.
     """
 
     names: tuple[str, ...]
     lets: tuple[Let, ...]
-    results: tuple[str, ...]
+    results: tuple[Expr, ...]
     buffers: tuple[Buffer, ...] = ()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from jstitch.codegen.comments import quoted
 from jstitch.codegen.kernel_ir import Buffer, Instr, Kernel, Lane, Let, Load, Nest, Stage, Store
+from jstitch.codegen.print_expr import print_expr
 from jstitch.codegen.print_index import print_index
 
 
@@ -43,7 +44,7 @@ def _stage(n: int, stage: Stage) -> Iterator[str]:
 def _nest(nest: Nest, depth: int) -> Iterator[str]:
     yield from (_instr(i) for i in nest.body if i.depth == depth)
     if depth < len(nest.loops):
-        yield from (f"{a.name} = {a.init}" for a in nest.accumulators if a.depth == depth)
+        yield from (f"{a.name} = {print_expr(a.init)}" for a in nest.accumulators if a.depth == depth)
         loop = nest.loops[depth]
         yield f"for {loop.var.name} in [{loop.lo}, {loop.hi}):"
         yield from (f"  {line}" for line in _nest(nest, depth + 1))
@@ -52,9 +53,9 @@ def _nest(nest: Nest, depth: int) -> Iterator[str]:
 
 def _instr(instr: Instr) -> str:
     match instr:
-        case Let(name, text, _):
-            return f"{name} = {text}"
+        case Let(name, value, _):
+            return f"{name} = {print_expr(value)}"
         case Load(name, buffer, offset, _):
             return f"{name} = {buffer.name}[{print_index(offset)}]"
         case Store(buffer, offset, value, _):
-            return f"{buffer.name}[{print_index(offset)}] = {value}"
+            return f"{buffer.name}[{print_index(offset)}] = {print_expr(value)}"

@@ -11,14 +11,12 @@ place of one, so it is the result's pointer that leads to what is overwritten.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Space
 
-RESULTS = "@results@"  # the number of operands, known only when all lanes are emitted
-SCRATCH = "@scratch@"
+RESULT, SCRATCH = "@result", "@scratch@"  # places behind the operands, known when all lanes are emitted
 
 
 @dataclass(eq=False)
@@ -78,7 +76,7 @@ class Slots:
             case Space.RESULT:
                 slots = self._result_slots(members)
                 stride = slots[1] - slots[0] if len(slots) > 1 else 0
-                return f"{name} = load_s64(bufs, {RESULTS} + {slots[0]}{_times(stride)}, 0)"
+                return f"{name} = load_s64(bufs, {RESULT}{slots[0]}@{_times(stride)}, 0)"
 
     def _operand_slots(self, members: Sequence[Buffer]) -> int:
         known = self.runs.get(tuple(members))
@@ -102,8 +100,12 @@ class Slots:
 
     def resolve(self, line: str) -> str:
         """Put in the numbers that were not known when the line was written."""
-        line = line.replace(SCRATCH, str(len(self.operands) + len(self.results)))
-        return re.sub(rf"{RESULTS} \+ (\d+)", lambda m: str(len(self.operands) + int(m[1])), line)
+        count = len(self.operands)
+        before, found, rest = line.partition(RESULT)
+        if found:
+            number, _, rest = rest.partition("@")
+            return f"{before}{count + int(number)}{rest}"
+        return line.replace(SCRATCH, str(count + len(self.results)))
 
 
 def _is_even(numbers: Sequence[int]) -> bool:

@@ -9,23 +9,34 @@
         v5 = exp(v4)                                    v5 = exp_nonpositive(v4)
 
 An exponential that cannot overflow needs a third fewer instructions around its polynomial. Two values are the
-same when their expressions are, down to the loads, and the loops around them.
+same when their expressions are, down to the loads, and the loops around them: equal ones have one number.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
-from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Load, Nest, Phase, Space, Stage, Store
-from jstitch.codegen.print_index import print_index
+from jstitch.codegen.kernel_ir import (
+    Buffer,
+    Instr,
+    Kernel,
+    Lane,
+    Let,
+    Load,
+    Loop,
+    Nest,
+    Phase,
+    Space,
+    Stage,
+    Store,
+)
+from jstitch.ir.expr import Call, Expr, Number, Ref, call, index_refs
+from jstitch.ir.index import Index
 
-_NAME = re.compile(r"\b(?:v|acc|part)\d+\b")
-_MAXIMUM = re.compile(r"max_reassoc\((\w+), (\w+)\)")
-_EXPONENTIAL = re.compile(r"exp\((v\d+)\)")
-_DIFFERENCE = re.compile(r"(\w+) - (\w+)")
-LONGEST = 2000  # characters of an expression that is compared
+Place = tuple[Buffer, Index]
+Domain = tuple[Loop, ...]
+Known = tuple[Domain, int]  # a value's number, and the loops over which it is so
 
 
 def bound_exponents(kernel: Kernel) -> Kernel:
@@ -48,82 +59,89 @@ def _lane(lane: Lane) -> Lane:
 
 
 def _instr(i: Instr, values: _Values) -> Instr:
-    found = _EXPONENTIAL.fullmatch(i.text) if isinstance(i, Let) else None
-    if found is None or not values.below_zero(found[1]):
-        return i
-    assert isinstance(i, Let)
-    return replace(i, text=f"exp_nonpositive({found[1]})")
+    match i:
+        case Let(_, Call("exp", (Ref(name) as x,)), _) if values.below_zero(name):
+            return replace(i, value=call("exp_nonpositive", x))
+    return i
 
 
 @dataclass
 class _Known:
-    """What the arena holds: expressions of values that were stored, and what a row's maximum is of."""
+    """What the arena holds: values that were stored there, and what a row's maximum is of."""
 
-    stored: dict[str, str] = field(default_factory=dict)
-    maxima: dict[str, str] = field(default_factory=dict)
+    numbers: dict[Hashable, int] = field(default_factory=dict)
+    stored: dict[Place, Known] = field(default_factory=dict)
+    maxima: dict[Place, Known] = field(default_factory=dict)
+
+    def number(self, value: Hashable) -> int:
+        """One number for equal values."""
+        return self.numbers.setdefault(value, len(self.numbers))
 
     def learn(self, nest: Nest, values: _Values) -> None:
         """From the nest's stores, in order; a second store to a buffer ends what was known of it."""
         for i in (*nest.body, *nest.after):
             if not isinstance(i, Store) or i.buffer.space is not Space.ARENA:
                 continue
-            prefix, place = f"{i.buffer.name}[", _place(i)
             for facts in (self.stored, self.maxima):
-                for other in [k for k in facts if k.startswith(prefix)]:
-                    del facts[other]
-            if i.value in values.maxima:
-                self.maxima[place] = values.maxima[i.value]
+                for place in [place for place in facts if place[0] is i.buffer]:
+                    del facts[place]
+            place, name = (i.buffer, i.offset), i.value.name if isinstance(i.value, Ref) else ""
+            if name in values.maxima:
+                self.maxima[place] = values.maxima[name]
             elif i.depth == len(nest.loops):
-                self.stored[place + values.around] = values.expression(i.value)
+                self.stored[place] = nest.loops, values.number(i.value)
 
 
 @dataclass
 class _Values:
-    """The values of one nest as expressions of loads."""
+    """The values of one nest, by number. maxima: accumulators, and what they are the maximum of."""
 
     nest: Nest
     known: _Known
-    around: str = ""
-    maxima: dict[str, str] = field(default_factory=dict)
+    maxima: dict[str, Known] = field(default_factory=dict)
     defined: Mapping[str, Let | Load] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
+    found: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         instructions = (*self.nest.body, *self.nest.after)
-        self.around = " ".join(f"{x.var.name}:{x.lo}:{x.hi}" for x in self.nest.loops)
         sums = {a.name for a in self.nest.accumulators}
         self.defined = {i.name: i for i in instructions if not isinstance(i, Store) and i.name not in sums}
         for i in instructions:
-            found = _MAXIMUM.fullmatch(i.text) if isinstance(i, Let) and i.name in sums else None
-            if isinstance(i, Let) and found is not None and found[1] == i.name:
-                inner = self.maxima.get(found[2], self.around + self.expression(found[2]))
-                self.maxima[i.name] = inner
+            match i:
+                case Let(name, Call("max_reassoc", (Ref(first), element)), _) if first == name in sums:
+                    inner = self.maxima.get(element.name) if isinstance(element, Ref) else None
+                    self.maxima[name] = inner or (self.nest.loops, self.number(element))
 
-    def expression(self, name: str) -> str:
-        """The value in terms of loads; a name of its own where that is long."""
-        if name not in self.texts:
-            text = self._text(name)
-            self.texts[name] = text if len(text) < LONGEST else f"{id(self)}.{name}"
-        return self.texts[name]
+    def number(self, e: Expr) -> int:
+        """Of a value in terms of loads."""
+        match e:
+            case Ref(name):
+                if name not in self.found:
+                    self.found[name] = self._define(name)
+                return self.found[name]
+            case Call(function, args):
+                return self.known.number((function, *map(self.number, args)))
+            case Number(index) if any(index_refs(index)):
+                return self.known.number(object())
+        return self.known.number(e)
 
-    def _text(self, name: str) -> str:
+    def _define(self, name: str) -> int:
         match self.defined.get(name):
-            case Load() as load if "int64(" not in _place(load):  # another value may choose the element
-                place = _place(load)
-                return self.known.stored.get(place + self.around, place)
-            case Let(_, text, _):
-                return _NAME.sub(lambda m: f"({self.expression(m[0])})", text)
-        return f"{id(self)}.{name}"
+            # What another value chooses is like nothing else.
+            case Load(_, buffer, offset, _) if not any(index_refs(offset)):
+                loops, number = self.known.stored.get((buffer, offset), ((), -1))
+                same = number >= 0 and loops == self.nest.loops
+                return number if same else self.known.number((buffer, offset))
+            case Let(_, value, _):
+                return self.number(value)
+        return self.known.number(object())  # like no other
 
     def below_zero(self, name: str) -> bool:
         """Whether the value is one less the maximum over the same loops."""
-        let = self.defined.get(name)
-        found = _DIFFERENCE.fullmatch(let.text) if isinstance(let, Let) else None
-        subtrahend = self.defined.get(found[2]) if found else None
-        if found is None or not isinstance(subtrahend, Load):
-            return False
-        return self.known.maxima.get(_place(subtrahend)) == self.around + self.expression(found[1])
-
-
-def _place(i: Load | Store) -> str:
-    return f"{i.buffer.name}[{print_index(i.offset)}]"
+        match self.defined.get(name):
+            case Let(_, Call("sub", (value, Ref(subtrahend))), _):
+                load = self.defined.get(subtrahend)
+                place = (load.buffer, load.offset) if isinstance(load, Load) else None
+                largest = self.known.maxima.get(place) if place is not None else None
+                return largest == (self.nest.loops, self.number(value))
+        return False

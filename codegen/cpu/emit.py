@@ -7,7 +7,7 @@ private, cache-resident memory. Lanes that differ only in their buffers share on
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,7 +36,9 @@ from jstitch.codegen.kernel_ir import (
     Store,
 )
 from jstitch.codegen.kernel_source import KernelSource, PhaseSource
+from jstitch.codegen.print_expr import print_expr
 from jstitch.codegen.print_index import print_index
+from jstitch.codegen.rename import rename_lane
 from jstitch.ir.index import Index, floordiv, mul
 
 
@@ -79,12 +81,14 @@ def emit(kernel: Kernel) -> Emitted:
 
 def _imports(body: str) -> str:
     """Import lines for the names that the text uses."""
-    words = set(re.findall(r"[A-Za-z_][A-Za-z_0-9]*", body))
+    nodes = list(ast.walk(ast.parse(body)))
+    words = {n.id for n in nodes if isinstance(n, ast.Name)}
     lines = []
     for module, names in _MODULES.items():
         if words & names:
             lines.append(f"from {module} import {', '.join(sorted(words & names))}\n")
-    calls = set(re.findall(r"(?<!def )\b([a-z_][a-z_0-9]*)\(", body)) - {"range", *_MODULES["numba"]}
+    calls = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    calls -= {"range", *_MODULES["numba"]}
     return "".join([*lines, f"from jstitch.codegen.cpu.math import {', '.join(sorted(calls))}\n"])
 
 
@@ -105,7 +109,7 @@ def _emit_phase(phase: Phase, name: str, slots: Slots) -> list[str]:
     branches: list[tuple[int, list[str]]] = []
     base = 0
     for n, lanes in enumerate(parts):
-        body = [_rename(line, n) for line in _emit_class(lanes, base, slots)]
+        body = _emit_class(lanes, base, slots, f"{n}_" if n else "")
         base += lanes[0].programs * len(lanes)
         branches.append((base, body))
     return [f"def {name}(bufs, arena, program):", *indent(choose_branch(branches, "program"))]
@@ -125,13 +129,11 @@ def _packed(lanes: Sequence[Lane], slots: Slots) -> list[list[Lane]]:
     return parts
 
 
-def _rename(line: str, part: int) -> str:
-    """Names of their own for each part: one name has one type in a function, and is assigned in one place."""
-    return re.sub(r"\b(v|acc|b)(\d+)\b", rf"\1\2_{part}", line) if part else line
+def _emit_class(lanes: Sequence[Lane], base: int, slots: Slots, tag: str) -> list[str]:
+    """One lane's code, its pointers chosen by the lane's number when there are several lanes.
 
-
-def _emit_class(lanes: Sequence[Lane], base: int, slots: Slots) -> list[str]:
-    """One lane's code, its pointers chosen by the lane's number when there are several lanes."""
+    tag: in all names: one name has one type in a function, and is assigned in one place.
+    """
     lane = lanes[0]
     rows = f"{lane.rows} rows" + (f", {lane.step} at a time" if lane.step > 1 else "")
     out = [f"# {rows}, {lane.programs} programs" + (f", {len(lanes)} times" if len(lanes) > 1 else "")]
@@ -142,15 +144,15 @@ def _emit_class(lanes: Sequence[Lane], base: int, slots: Slots) -> list[str]:
         out.append(f"p = {first}")
     members = [_buffers(other) for other in lanes]
     for k, buffer in enumerate(members[0]):
-        out.append(slots.pointer([m[k] for m in members], f"b{k}") + f"  # {buffer.type}")
-    return out + _Lane(lane, slots.aliases).lines()
+        out.append(slots.pointer([m[k] for m in members], f"b{tag}{k}") + f"  # {buffer.type}")
+    return out + _Lane(lane, slots.aliases, tag).lines()
 
 
 class _Lane:
     """The code of one lane; buffers are b0, b1, ... in order of first use."""
 
-    def __init__(self, lane: Lane, aliases: Mapping[Buffer, Buffer]) -> None:
-        self.lane, self.in_place = lane, frozenset(aliases)
+    def __init__(self, lane: Lane, aliases: Mapping[Buffer, Buffer], tag: str = "") -> None:
+        self.lane, self.in_place, self.tag = rename_lane(lane, tag), frozenset(aliases), tag
         self.number = {b: n for n, b in enumerate(_buffers(lane))}
         for result, arg in aliases.items():
             if result in self.number and arg in self.number:
@@ -171,7 +173,7 @@ class _Lane:
         out: list[str] = []
         for a in asked:
             step = f"({row} + {a.ahead})" if a.ahead else row
-            where = f"b{self.number[a.buffer]}, {step} * {a.nbytes} + k * {LINE}"
+            where = f"{self._pointer(a.buffer)}, {step} * {a.nbytes} + k * {LINE}"
             out += [f"for k in range({a.first}, {a.last}):", f"    prefetch({where})"]
         return out
 
@@ -201,7 +203,7 @@ class _Lane:
     def _nest(self, nest: Nest, depth: int) -> list[str]:
         out = [self._instr(i) for i in nest.body if i.depth == depth]
         if depth < len(nest.loops):
-            out += [f"{a.name} = {a.init}" for a in nest.accumulators if a.depth == depth]
+            out += [f"{a.name} = {print_expr(a.init)}" for a in nest.accumulators if a.depth == depth]
             out += self._loop(nest, depth, self._nest(nest, depth + 1))
         return out + [self._instr(i) for i in nest.after if i.depth == depth]
 
@@ -232,7 +234,7 @@ class _Lane:
 
     def _flush(self, s: Streamed, nbytes: str) -> str:
         offset = print_index(mul(s.target, s.tile.type.dtype.itemsize))
-        return f"stream(b{self.number[s.buffer]}, {offset}, b{self.number[s.tile]}, {nbytes})"
+        return f"stream({self._pointer(s.buffer)}, {offset}, {self._pointer(s.tile)}, {nbytes})"
 
     def _head(self, loop: Loop) -> str | None:
         """The `for` line; None for the row loop of a one-row step, which is the step loop itself."""
@@ -246,23 +248,22 @@ class _Lane:
 
     def _instr(self, instr: Instr) -> str:
         match instr:
-            case Let(name, text, _):
-                return f"{name} = {text}"
+            case Let(name, value, _):
+                return f"{name} = {print_expr(value)}"
             case LoadPair(name, b, offset, _):
-                return f"{name} = load_u32(b{self.number[b]}, {_word(offset)}, {self._scope(b)})"
+                return f"{name} = load_u32({self._pointer(b)}, {_word(offset)}, {self._scope(b)})"
             case StorePair(b, offset, value, _, second):
-                where = f"b{self.number[b]}, {_word(offset)}"
-                return f"store_u32({where}, pack_bf16({value}, {second}), {self._scope(b)})"
+                both = f"pack_bf16({print_expr(value)}, {print_expr(second)})"
+                return f"store_u32({self._pointer(b)}, {_word(offset)}, {both}, {self._scope(b)})"
             case Load(name, b, offset, _):
-                return (
-                    f"{name} = load_{_suffix(b)}(b{self.number[b]}, {print_index(offset)}, {self._scope(b)})"
-                )
-            case Streamed(_, _, value, _, b, offset):
-                where = f"b{self.number[b]}, {print_index(offset)}"
-                return f"store_{_suffix(b)}({where}, {value}, {self._scope(b)})"
-            case Store(b, offset, value, _):
-                where = f"b{self.number[b]}, {print_index(offset)}"
-                return f"store_{_suffix(b)}({where}, {value}, {self._scope(b)})"
+                where = f"{self._pointer(b)}, {print_index(offset)}"
+                return f"{name} = load_{_suffix(b)}({where}, {self._scope(b)})"
+            case Streamed(_, _, value, _, b, offset) | Store(b, offset, value, _):
+                where = f"{self._pointer(b)}, {print_index(offset)}"
+                return f"store_{_suffix(b)}({where}, {print_expr(value)}, {self._scope(b)})"
+
+    def _pointer(self, b: Buffer) -> str:
+        return f"b{self.tag}{self.number[b]}"
 
     def _scope(self, b: Buffer) -> int:
         """0 is the table of pointers itself."""

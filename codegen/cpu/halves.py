@@ -12,18 +12,16 @@ them in pairs that begin at even places, are written so. The order of the elemen
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.codegen.cpu.stream import Streamed
 from jstitch.codegen.kernel_ir import ROW, Instr, Kernel, Lane, Let, Load, Loop, Nest, Phase, Stage, Store
+from jstitch.ir.expr import Expr, Ref, call, refs, replace_refs, variables
 from jstitch.ir.index import Dynamic, Index, Var, add, atoms, mul, substitute, var
 from jstitch.ir.types import DType
 
 SHORT = 32  # elements; a shorter loop does not fill the vectors of both halves
-_NAME = re.compile(r"[A-Za-z_]\w*")
-_NUMBERED = re.compile(r"\bv(\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class LoadPair(Load):
 class StorePair(Store):
     """Elements `offset` and the next become `value` and `second`."""
 
-    second: str
+    second: Expr
 
 
 def pair_halves(kernel: Kernel) -> Kernel:
@@ -66,8 +64,8 @@ class _Names:
 
     def __post_init__(self) -> None:
         instructions = (i for stage in self.lane.stages for i in _instructions(stage))
-        texts = (i.name for i in instructions if not isinstance(i, Store))
-        self.last = max((int(n) for text in texts for n in _NUMBERED.findall(text)), default=0)
+        names = (i.name.removeprefix("v") for i in instructions if not isinstance(i, Store))
+        self.last = max((int(n) for n in names if n.isdecimal()), default=0)
 
     def new(self) -> str:
         self.last += 1
@@ -102,7 +100,7 @@ def _all_pairs(inner: Sequence[Instr], running: Var) -> bool:
     moving, stored = 0, set()
     for i in inner:
         if isinstance(i, Let):
-            if running.name in _NAME.findall(i.text):
+            if running.name in variables(i.value):
                 return False
             continue
         moves = running in atoms([i.offset])
@@ -142,8 +140,8 @@ class _Pairs:
             match i:
                 case Load() if self.running in atoms([i.offset]):
                     word = replace(self._pair(i), name=self.names.new())
-                    first += [word, Let(i.name, f"low_bf16({word.name})", i.depth)]
-                    second.append(Let(self._second(i.name), f"high_bf16({word.name})", i.depth))
+                    first += [word, Let(i.name, call("low_bf16", Ref(word.name)), i.depth)]
+                    second.append(Let(self._second(i.name), call("high_bf16", Ref(word.name)), i.depth))
                 case Load():
                     first.append(i)
                 case Let():
@@ -164,15 +162,15 @@ class _Pairs:
         self.again[name] = self.names.new()
         return self.again[name]
 
-    def _renamed(self, text: str) -> str:
-        return _NAME.sub(lambda m: self.again.get(m[0], m[0]), text)
+    def _renamed(self, e: Expr) -> Expr:
+        return replace_refs(e, lambda name: Ref(self.again.get(name, name)))
 
     def _repeated(self, let: Let) -> list[Let]:
         """The instruction for the second half; nothing when it is the same for both."""
-        used = set(_NAME.findall(let.text))
+        used = set(refs(let.value))
         if let.name in self.sums:
-            return [replace(let, text=self._renamed(let.text))]
+            return [replace(let, value=self._renamed(let.value))]
         if not used & (self.sums | self.again.keys()):
             return []
-        text = self._renamed(let.text)
-        return [Let(self._second(let.name), text, let.depth)]
+        value = self._renamed(let.value)
+        return [Let(self._second(let.name), value, let.depth)]

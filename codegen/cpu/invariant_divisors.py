@@ -11,14 +11,12 @@ multiplications would delay.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 
 from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Nest, Phase, Store
+from jstitch.ir.expr import Call, Const, Expr, Ref, call
 
 FEW = 3  # values that the loop computes
-_DIVISION = re.compile(r"(\w+|float32\(\S+\)) / (\w+|float32\(\S+\))")
-_NUMBER = re.compile(r"float32\((.*)\)")
 
 
 def divide_by_invariants(kernel: Kernel) -> Kernel:
@@ -43,17 +41,16 @@ def _nest(nest: Nest) -> Nest:
 
 
 def _instr(i: Instr, changing: set[str]) -> Instr:
-    found = _DIVISION.fullmatch(i.text) if isinstance(i, Let) else None
-    if found is None or found[1] not in changing or found[2] in changing or _is_exact(found[2]):
-        return i
-    assert isinstance(i, Let)
-    return replace(i, text=f"divide_invariant({found[1]}, {found[2]})")
+    match i:
+        case Let(_, Call("div", (Ref(dividend) as a, b)), _) if dividend in changing:
+            fixed = not (isinstance(b, Ref) and b.name in changing)
+            return replace(i, value=call("divide_invariant", a, b)) if fixed and not _is_exact(b) else i
+    return i
 
 
-def _is_exact(divisor: str) -> bool:
-    """Whether it is a literal power of two, whose reciprocal LLVM multiplies with, or no ordinary number."""
-    literal = _NUMBER.fullmatch(divisor)
-    if literal is None:
+def _is_exact(divisor: Expr) -> bool:
+    """Whether it is a constant power of two, whose reciprocal LLVM multiplies with, or no ordinary number."""
+    if not isinstance(divisor, Const):
         return False
-    number = float(literal[1])
+    number = float(divisor.value)
     return not math.isfinite(number) or number == 0.0 or math.frexp(abs(number))[0] == 0.5

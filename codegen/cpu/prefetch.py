@@ -23,8 +23,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from jstitch.codegen.cpu.stream import Streamed
+from jstitch.codegen.intrinsics import cycles
 from jstitch.codegen.kernel_ir import ROW, STEP, Buffer, Lane, Let, Load, Space, Stage, Store
-from jstitch.codegen.vocabulary import cycles
+from jstitch.ir.expr import Call
 from jstitch.ir.index import Index, Var
 
 LINE = 64  # bytes
@@ -76,11 +77,8 @@ def _has_pauses(lane: Lane, first: float, later: Sequence[float]) -> bool:
 def _cycles(stage: Stage) -> float:
     """Cycles per element of the innermost loops."""
     inner = ((i, len(nest.loops)) for nest in stage.nests for i in nest.body)
-    return sum(
-        cycles(i.text.partition("(")[0].removesuffix("_nonpositive"))
-        for i, depth in inner
-        if isinstance(i, Let) and i.depth == depth
-    )
+    lets = (i.value for i, depth in inner if isinstance(i, Let) and i.depth == depth)
+    return sum(cycles(e.function) if isinstance(e, Call) else 1.0 for e in lets)
 
 
 def _streams(lane: Lane) -> dict[Buffer, int]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from jstitch.codegen.kernel_ir import ROW, Buffer, Combine, Instr, Let, Loop, Nest
+from jstitch.ir.expr import Ref
 from jstitch.ir.index import Dynamic, Index, Var, atoms, delinearize, substitute, var
 
 ELEMENT = "e"  # the number of an element among those that are dealt out
@@ -113,7 +114,7 @@ def _by_teams(nest: Nest, kept: Sequence[Loop], reduced: Sequence[Loop]) -> bool
     offsets = [i.offset for i in nest.body if not isinstance(i, Let)]
     own = [e for e in offsets if any(mentions(e, loop.var.name) for loop in kept)]
     near = any((reduced[-1].var, 1) in e.terms for e in own)
-    resumed = any(a.init.startswith("v") for a in nest.accumulators)
+    resumed = any(isinstance(a.init, Ref) for a in nest.accumulators)
     return near and not resumed and math.prod(loop.hi for loop in reduced) >= WARP
 
 

@@ -6,7 +6,7 @@ pointers, by its number.
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +22,7 @@ from jstitch.codegen.cuda.source import CudaSource, Launch, Mode, Parameter
 from jstitch.codegen.cuda.strips import StripLane, in_strips
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase
 from jstitch.codegen.memory_map import LaneMap
+from jstitch.codegen.rename import rename_lane
 
 BLOCK = 256
 
@@ -75,7 +76,8 @@ def _by_block(phase: Phase, arena_bytes: int) -> list[Phase]:
 
 
 def _imports(body: str) -> str:
-    calls = set(re.findall(r"(?<!def )\b([a-z_][a-z_0-9]*)\(", body)) - {"range"}
+    nodes = ast.walk(ast.parse(body))
+    calls = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)} - {"range"}
     return f"from jstitch.codegen.cuda.math import {', '.join(sorted(calls))}\n"
 
 
@@ -102,15 +104,22 @@ class _Phase:
         found: dict[LaneText, list[Lane]] = {}
         for lane in self.phase.lanes:
             found.setdefault(self._emit(_unquoted(lane), block), []).append(lane)
-        return [(self._emit(lanes[0], block, named=len(lanes) == 1), lanes) for lanes in found.values()]
+        return [
+            (self._emit(lanes[0], block, named=len(lanes) == 1, tag=_tag(n)), lanes)
+            for n, lanes in enumerate(found.values())
+        ]
 
-    def _emit(self, lane: Lane, block: int, named: bool = False) -> LaneText:
-        """named: by the kernel's names of its buffers; else by numbers, which equal lanes share."""
-        numbers = {b: b.name if named else f"b{n}" for n, b in enumerate(touched_buffers(lane))}
-        given = numbers.__getitem__, lambda b: b not in self.changed, self.arena_bytes, block
-        if isinstance(lane, StripLane):
-            return emit_strips(lane, *given)
-        return emit_tiles(lane, *given) or emit_lane(lane, *given)
+    def _emit(self, lane: Lane, block: int, named: bool = False, tag: str = "") -> LaneText:
+        """named: by the kernel's names of its buffers; else by numbers, which equal lanes share.
+
+        tag: in all names: one name has one type in a function.
+        """
+        numbers = {b: b.name if named else f"b{tag}{n}" for n, b in enumerate(touched_buffers(lane))}
+        given = numbers.__getitem__, lambda b: b not in self.changed, self.arena_bytes, block, tag
+        own = rename_lane(lane, tag)
+        if isinstance(own, StripLane):
+            return emit_strips(own, *given)
+        return emit_tiles(own, *given) or emit_lane(own, *given)
 
     # -- text -----------------------------------------------------------------------------------------
 
@@ -120,12 +129,12 @@ class _Phase:
         branches: list[tuple[int, list[str]]] = []
         end = 0
         for n, (text, lanes) in enumerate(self.pieces):
-            body = [_rename(line, n) for line in self._piece(text, lanes, end)]
+            body = self._piece(text, lanes, end, _tag(n))
             end += text.programs * len(lanes)
             branches.append((end, body))
         return [*out, *indent(choose_branch(branches, "block()"))]
 
-    def _piece(self, text: LaneText, lanes: Sequence[Lane], base: int) -> list[str]:
+    def _piece(self, text: LaneText, lanes: Sequence[Lane], base: int, tag: str) -> list[str]:
         lane = lanes[0]
         what = f"{lane.rows} rows, {text.programs} programs of {text.block} threads"
         out = [f"# {what}" + (f", {len(lanes)} times" if len(lanes) > 1 else "")]
@@ -133,7 +142,7 @@ class _Phase:
         if len(lanes) == 1:
             return [*out, f"p = {first}", *text.lines]
         out += [f"lane = quotient({first}, {text.programs})", f"p = remainder_pos({first}, {text.programs})"]
-        out += choose_branch([(k + 1, _pointers(lane)) for k, lane in enumerate(lanes)], "lane")
+        out += choose_branch([(k + 1, _pointers(lane, tag)) for k, lane in enumerate(lanes)], "lane")
         return out + list(text.lines)
 
     def memory(self) -> Iterator[LaneMap]:
@@ -189,10 +198,9 @@ def _unquoted(lane: Lane) -> Lane:
     return replace(lane, stages=tuple(replace(stage, lines=()) for stage in lane.stages))
 
 
-def _pointers(lane: Lane) -> list[str]:
-    return [f"b{k} = {b.name}" for k, b in enumerate(touched_buffers(lane))]
+def _pointers(lane: Lane, tag: str) -> list[str]:
+    return [f"b{tag}{k} = {b.name}" for k, b in enumerate(touched_buffers(lane))]
 
 
-def _rename(line: str, part: int) -> str:
-    """Names of their own for each part: one name has one type in a function."""
-    return re.sub(r"\b(v|acc|h|x|w|total|b)(\d+)(?=_|\b)", rf"\g<1>{part}_\g<2>", line) if part else line
+def _tag(part: int) -> str:
+    return f"{part}_" if part else ""

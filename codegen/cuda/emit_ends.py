@@ -19,6 +19,7 @@ from jstitch.codegen.cuda.exchange import SLOT, Team, exchange, merge
 from jstitch.codegen.cuda.homes import Common, Homes, InArena, InRegisters, Scalar
 from jstitch.codegen.cuda.wanted import Carry
 from jstitch.codegen.kernel_ir import OTHER, Buffer, Combine
+from jstitch.codegen.print_expr import print_expr
 
 
 @dataclass(eq=False)
@@ -74,7 +75,7 @@ class Ends:
         for name, carry in zip(combine.names, self._carries(combine), strict=True):
             lines.append(f"{name} = {self._held(carry)}")
             if not per_thread and self.team.threads > 1:
-                lines += ["if t > 0:", f"    {name} = {carry.identity}"]
+                lines += ["if t > 0:", f"    {name} = {print_expr(carry.identity)}"]
         dtypes = {name: b.type.dtype for name, b in zip(combine.names, combine.buffers, strict=True)}
         whole = Team(self.team.block, 1)
         lines += exchange([combine], dtypes, whole, self.start, "thread()")

@@ -31,6 +31,7 @@ from jstitch.codegen.cuda.memory_map import lane_map
 from jstitch.codegen.cuda.traffic import traffic
 from jstitch.codegen.kernel_ir import Buffer, Combine, Lane, Load
 from jstitch.codegen.memory_map import LaneMap
+from jstitch.codegen.print_expr import print_expr
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import DType
 
@@ -56,13 +57,17 @@ def emit_lane(
     read_only: Callable[[Buffer], bool],
     arena_bytes: int,
     block: int,
+    tag: str,
 ) -> LaneText:
     """The lane's code for one CTA of at least `block` threads. Raises NoRoom."""
-    return RowLane(lane, pointer, read_only, arena_bytes, block).emit()
+    return RowLane(lane, pointer, read_only, arena_bytes, block, tag).emit()
 
 
 class RowLane:
-    """A lane for one CTA. common: tiles that all rows read, and their places in the arena."""
+    """A lane for one CTA. common: tiles that all rows read, and their places in the arena.
+
+    tag: in the names that the text has besides the lane's.
+    """
 
     def __init__(
         self,
@@ -71,11 +76,12 @@ class RowLane:
         read_only: Callable[[Buffer], bool],
         limit: int,
         block: int,
+        tag: str,
         common: Mapping[Buffer, Common] | None = None,
     ) -> None:
         self.lane, self.limit, self.pointer = lane, limit, pointer
         self.rows = 1 if lane.flat else lane.rows
-        self.homes = find_homes(lane, limit, block, common)
+        self.homes = find_homes(lane, limit, block, common, tag)
         self.chunks = self._count_chunks(self.homes.team.block)
         if self.chunks > 1:
             self.homes.team = Team(self.homes.team.block, 1)
@@ -156,14 +162,13 @@ class RowLane:
                     count = self._count(size)
                     lines.append(f"{name} = registers_{suffix(buffer.type.dtype.compute)}({count})")
                     if carry or self.sliced:  # threads past the end read what they have not made
-                        first = carry.identity if carry else _zero(buffer.type.dtype.compute)
+                        first = print_expr(carry.identity) if carry else _zero(buffer.type.dtype.compute)
                         lines += [f"for k in unroll({count}):", f"    {name}[k] = {first}"]
                 case Scalar(name) if carry:
-                    lines.append(f"{name} = {carry.identity}")
+                    lines.append(f"{name} = {print_expr(carry.identity)}")
                 case InArena() if carry:
-                    store = (
-                        f"shared_store_{suffix(buffer.type.dtype)}({self._arena(home)}, e, {carry.identity})"
-                    )
+                    call, first = f"shared_store_{suffix(buffer.type.dtype)}", print_expr(carry.identity)
+                    store = f"{call}({self._arena(home)}, e, {first})"
                     lines += [f"for e in range(t, {size}, {self.team.threads}):", f"    {store}"]
         for key, kept in self.homes.kept.items():
             match kept:

@@ -11,7 +11,6 @@ for k in unroll(3):
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
@@ -20,7 +19,9 @@ from jstitch.codegen.branches import indent
 from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, mentions, vector_of
 from jstitch.codegen.cuda.homes import Common, Home, Homes, InArena, InParts, InRegisters, Scalar
 from jstitch.codegen.kernel_ir import Buffer, Combine, Instr, Let, Load, Space, Store
+from jstitch.codegen.print_expr import print_expr
 from jstitch.codegen.print_index import print_index
+from jstitch.ir.expr import variables
 from jstitch.ir.index import Dynamic, Index, Var, add, atoms, substitute, var
 from jstitch.ir.types import DType
 
@@ -52,7 +53,12 @@ def guarded(test: str, lines: Sequence[str]) -> list[str]:
 
 
 class NestText:
-    """One dealt nest of a lane. `finish` is what follows the exchange of its accumulators."""
+    """One dealt nest of a lane. `finish` is what follows the exchange of its accumulators.
+
+    element: the name of a dealt element's number in the text.
+    """
+
+    element = ELEMENT
 
     def __init__(self, homes: Homes, dealt: Dealt, names: Names, chunks: int = 1) -> None:
         self.homes, self.dealt, self.names, self.chunks = homes, dealt, names, chunks
@@ -115,7 +121,7 @@ class NestText:
         lines = []
         for a in self.dealt.nest.accumulators:
             if max(0, a.depth - self.dealt.rows) == depth:
-                lines.append(f"{a.name} = {a.init}")
+                lines.append(f"{a.name} = {print_expr(a.init)}")
         return lines
 
     def _at(self, instrs: Iterable[Instr], level: int) -> list[Instr]:
@@ -132,13 +138,13 @@ class NestText:
         body = self._element()
         if self.chunks > 1:
             return [
-                f"e = (chunk * {team.threads} + t) * {width}",
-                *guarded(f"e < {d.size}", body),
+                f"{self.element} = (chunk * {team.threads} + t) * {width}",
+                *guarded(f"{self.element} < {d.size}", body),
             ]
         first, end = f"t * {width}" if width > 1 else "t", str(d.size)
         if self.homes.lane.flat and self.homes.carries:
             first, end = f"lo + {first}", "hi"
-        return [f"for e in range({first}, {end}, {team.threads * width}):", *indent(body)]
+        return [f"for {self.element} in range({first}, {end}, {team.threads * width}):", *indent(body)]
 
     def _unrolled(self) -> list[str]:
         """Rounds written out, in as many loops as there are pieces of what is kept."""
@@ -149,9 +155,9 @@ class NestText:
             self.homes.filled = set(before)
             number = "chunk + k" if self.chunks > 1 else f"k + {self.start}" if self.start else "k"
             stride = f"({number}) * {threads} + t" if number != "k" else f"k * {threads} + t"
-            first = f"e = ({stride}) * {width}" if width > 1 else f"e = {stride}"
+            first = f"{self.element} = ({stride}) * {width}" if width > 1 else f"{self.element} = {stride}"
             partial = self.chunks > 1 or end * threads * width > d.size
-            body = [first, *guarded(f"e < {d.size}" if partial else "", self._element())]
+            body = [first, *guarded(f"{self.element} < {d.size}" if partial else "", self._element())]
             lines += [f"for k in unroll({end - self.start}):", *indent(body)]
         return lines
 
@@ -173,19 +179,19 @@ class NestText:
         return before + inside + after
 
     def _variables(self, body: Sequence[Instr]) -> list[str]:
-        """Loop variables that scalar texts speak of."""
+        """Loop variables that scalar expressions read."""
         everything = (*body, *self.dealt.nest.after)
-        words = {w for i in everything for w in _words(i)}
-        found = [n for n in self.dealt.element if n in words]
+        read = {name for i in everything if not isinstance(i, Load) for name in variables(i.value)}
+        found = [n for n in self.dealt.element if n in read]
         return [f"{n} = {self._print(self.dealt.element[n])}" for n in found]
 
     def _slice(self, combine: Callable[[Sequence[Combine]], list[str]]) -> list[str]:
         """KEEP: each team sums a part for its threads' elements; threads past the end take the last."""
         d, team, level = self.dealt, self.homes.team, self.level
         e = f"chunk * {team.threads} + t"
-        lines = [f"e = clamp_index({e}, 0, {d.size - 1})", *self._variables(d.nest.body)]
+        lines = [f"{self.element} = clamp_index({e}, 0, {d.size - 1})", *self._variables(d.nest.body)]
         lines += [line for i in self._at(d.nest.body, level) for line in self._scalar(i)]
-        lines += [f"{a.name} = {a.init}" for a in d.nest.accumulators]
+        lines += [f"{a.name} = {print_expr(a.init)}" for a in d.nest.accumulators]
         loop = d.inner[0]
         lines.append(f"for {loop.var.name} in range({loop.lo} + team, {loop.hi}, {team.teams}):")
         lines += [*indent(self._thread_loops(level + 1)), *combine(d.combines)]
@@ -200,7 +206,7 @@ class NestText:
         if depth < len(d.inner):
             for a in d.nest.accumulators:
                 if max(0, a.depth - d.rows) == level:
-                    lines.append(f"{a.name} = {a.init}")
+                    lines.append(f"{a.name} = {print_expr(a.init)}")
             loop = d.inner[depth]
             lines.append(f"for {loop.var.name} in range({loop.lo}, {loop.hi}):")
             lines += indent(self._thread_loops(level + 1))
@@ -227,7 +233,7 @@ class NestText:
         else:
             name = self.homes.name("w")
             before.append(f"{name} = registers_{suffix(i.buffer.type.dtype.compute)}({self.width})")
-            inside.append(f"{name}[j] = {i.value}")
+            inside.append(f"{name}[j] = {print_expr(i.value)}")
             after += self._vector_store(i, offset, home, n, name)
 
     def _by_element(self, i: Load | Store) -> bool:
@@ -298,18 +304,19 @@ class NestText:
     def _scalar(self, i: Instr) -> list[str]:
         """One instruction for element e (+ j), or inside a thread's own loops."""
         if isinstance(i, Let):
-            return [f"{i.name} = {i.text}"]
+            return [f"{i.name} = {print_expr(i.value)}"]
         offset = self._local(i)
         home = self._home(i, offset)
         if isinstance(i, Load):
             return self._scalar_load(i, offset, home)
+        value = print_expr(i.value)
         match home:
             case InRegisters(name):
-                return guarded(self._ok(i.buffer), [f"{name}[{self._slot(home)}] = {i.value}"])
+                return guarded(self._ok(i.buffer), [f"{name}[{self._slot(home)}] = {value}"])
             case Scalar(name):
-                return guarded(self._ok(i.buffer), [f"{name} = {i.value}"])
+                return guarded(self._ok(i.buffer), [f"{name} = {value}"])
         at = self._print(self._plain(home, offset))
-        lines = [f"{self._call('store', i.buffer, home, 1)}{at}, {i.value})"]
+        lines = [f"{self._call('store', i.buffer, home, 1)}{at}, {value})"]
         return guarded(self._ok(i.buffer if isinstance(home, InArena) else None), lines)
 
     def _scalar_load(self, i: Load, offset: Index, home: Home | None) -> list[str]:
@@ -326,7 +333,7 @@ class NestText:
     def _uniform(self, i: Instr) -> list[str]:
         """An instruction that every thread of the team runs; one of them stores."""
         if isinstance(i, Let):
-            return [f"{i.name} = {i.text}"]
+            return [f"{i.name} = {print_expr(i.value)}"]
         lines = self._scalar(i)
         if isinstance(i, Load) or isinstance(self.homes.home(i.buffer, self._local(i)), Scalar):
             return lines
@@ -368,9 +375,9 @@ class NestText:
         return f"{number} * {self.width} + j" if self.width > 1 else number
 
     def _print(self, e: Index) -> str:
-        if self.width == 1:
+        if self.width == 1 and self.element == ELEMENT:
             return print_index(e)
-        moved = add(var(Var(ELEMENT, self.dealt.size)), var(Var("j", self.width)))
+        moved = add(var(Var(self.element, self.dealt.size)), var(Var("j", self.width)))
         return print_index(
             substitute(e, lambda a: moved if isinstance(a, Var) and a.name == ELEMENT else None)
         )
@@ -378,9 +385,3 @@ class NestText:
 
 def _holds(home: Home, registers: InRegisters) -> TypeGuard[InParts]:
     return isinstance(home, InParts) and home.registers == registers
-
-
-def _words(i: Instr) -> set[str]:
-    """Names in the scalar text of an instruction; its index is in terms of the element already."""
-    text = i.text if isinstance(i, Let) else i.value if isinstance(i, Store) else ""
-    return set(re.findall(r"[A-Za-z_]\w*", text))

@@ -11,7 +11,6 @@ for r in range(lo + team, hi, 16): ...           the rows, as those of any lane
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -25,12 +24,11 @@ from jstitch.codegen.cuda.homes import Common, Homes, InRegisters, NoRoom, find_
 from jstitch.codegen.cuda.strips import BAND, STRIP, StripLane
 from jstitch.codegen.cuda.traffic import traffic
 from jstitch.codegen.kernel_ir import ROW, Buffer, Combine, Instr, Let, Load, Space, Store
+from jstitch.codegen.rename import rename_stage
 from jstitch.ir.index import Var, var
 
 TOGETHER = 4  # rows of a team
 LONG = 40  # instructions of an element above which a row has loads enough, and registers would not last
-_ELEMENT = re.compile(rf"\b{ELEMENT}\b")
-_NAME = re.compile(r"\b(v|acc|h)(\d+)(?=_|\b)")
 
 
 def emit_strips(
@@ -39,15 +37,16 @@ def emit_strips(
     read_only: Callable[[Buffer], bool],
     arena_bytes: int,
     block: int,
+    tag: str,
 ) -> LaneText:
     """The lane's code for one CTA of at least `block` threads. Raises NoRoom."""
-    columns = _Columns(lane, pointer, read_only, block) if lane.before else None
-    return _Rows(_after_columns(lane), columns, pointer, read_only, arena_bytes, block).emit()
+    columns = _Columns(lane, pointer, read_only, block, f"{tag}c_") if lane.before else None
+    return _Rows(_after_columns(lane), columns, pointer, read_only, arena_bytes, block, tag).emit()
 
 
 def strip_homes(lane: StripLane, arena_bytes: int, block: int) -> tuple[Homes | None, Homes]:
     """Where threads keep values: about the strip's columns, if any, and about the rows. Raises NoRoom."""
-    columns = _Columns(lane, str, lambda _: True, block) if lane.before else None
+    columns = _Columns(lane, str, lambda _: True, block, "") if lane.before else None
     rows = find_homes(_after_columns(lane), arena_bytes, block, columns.common if columns else None)
     return columns.homes() if columns else None, rows
 
@@ -58,6 +57,8 @@ def _after_columns(lane: StripLane) -> StripLane:
 
 class _ColumnNest(NestText):
     """A nest of a strip's columns: one element for each thread of a team, whose sums the teams share."""
+
+    element = "column"
 
     def _rounds(self) -> list[str]:
         if self.dealt.mode is Mode.KEEP:
@@ -73,18 +74,23 @@ class _ColumnNest(NestText):
 
 @dataclass(eq=False)
 class _Columns:
-    """What is done about the strip's columns before any row. nbytes: of the arena, from 0 on."""
+    """What is done about the strip's columns before any row. nbytes: of the arena, from 0 on.
+
+    tag: in all names, which are no names of the rows.
+    """
 
     lane: StripLane
     pointer: Callable[[Buffer], str]
     read_only: Callable[[Buffer], bool]
     block: int
+    tag: str
     nbytes: int = 0
     common: dict[Buffer, Common] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.team = Team.fitting(1 << (self.lane.columns - 1).bit_length(), self.block)
-        self.nests = [[deal(n) for n in s.nests] for s in self.lane.stages[: self.lane.before]]
+        stages = (rename_stage(s, self.tag) for s in self.lane.stages[: self.lane.before])
+        self.nests = [[deal(n) for n in s.nests] for s in stages]
         self.nbytes = sum(slices_bytes(d.combines, self.team) for stage in self.nests for d in stage)
         for b in self.lane.common:
             self.common[b] = Common(self.nbytes)
@@ -104,11 +110,12 @@ class _Columns:
             for d in nests:
                 slices.dtypes = {a.name: a.dtype for a in d.nest.accumulators}
                 lines += _ColumnNest(homes, d, names, 2).loops()
-        return [*map(_renamed, lines), "barrier()"]
+        return [*lines, "barrier()"]
 
     def homes(self) -> Homes:
         size = self.lane.columns
-        homes = Homes(self.lane, self.nests, {}, {size: 1}, self.team, {**self.common}, unrolled={size})
+        homes = Homes(self.lane, self.nests, {}, {size: 1}, self.team, {**self.common}, tag=self.tag)
+        homes.unrolled.add(size)
         for d in homes.nests:
             for i in d.instructions:
                 if isinstance(i, Let) or i.buffer.space is not Space.ARENA:
@@ -118,11 +125,6 @@ class _Columns:
                 if i.buffer not in homes.tiles:
                     homes.tiles[i.buffer] = InRegisters(homes.name())
         return homes
-
-
-def _renamed(line: str) -> str:
-    """With names of its own: one name has one type in a function, and a loop's variable is no other."""
-    return _ELEMENT.sub("column", _NAME.sub(r"\g<1>1_\g<2>", line))
 
 
 @dataclass(eq=False)
@@ -152,9 +154,10 @@ class _Rows(RowLane):
         read_only: Callable[[Buffer], bool],
         limit: int,
         block: int,
+        tag: str,
     ) -> None:
         self.columns = columns
-        super().__init__(lane, pointer, read_only, limit, block, columns.common if columns else None)
+        super().__init__(lane, pointer, read_only, limit, block, tag, columns.common if columns else None)
         self.names = replace(self.names, guarded=True)
 
     def emit(self) -> LaneText:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 from collections.abc import Callable
 
 from jstitch.codegen.branches import indent
@@ -30,7 +29,9 @@ from jstitch.codegen.cuda.tile_axes import Axes, find_axes, in_vectors
 from jstitch.codegen.cuda.tile_shape import TileShape, choose_shape
 from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Load, Store
 from jstitch.codegen.memory_map import Area, LaneMap
+from jstitch.codegen.print_expr import print_expr
 from jstitch.codegen.print_index import print_index
+from jstitch.ir.expr import variables
 from jstitch.ir.index import Index, Var, add, atoms, delinearize, mul, substitute, var
 
 VECTOR = 4  # elements of a vector, where a tile is wide
@@ -44,12 +45,13 @@ def emit_tiles(
     read_only: Callable[[Buffer], bool],
     arena_bytes: int,
     block: int,
+    tag: str,
 ) -> LaneText | None:
     """The lane's code for one CTA of `block` threads; None for a lane that has no use for tiles."""
     axes = find_axes(lane, read_only)
     if axes is None:
         return None
-    found = _Tiles(lane, axes, pointer, read_only, block)
+    found = _Tiles(lane, axes, pointer, read_only, block, tag)
     return found.emit() if found.shared <= arena_bytes else None
 
 
@@ -61,8 +63,10 @@ class _Tiles:
         pointer: Callable[[Buffer], str],
         read_only: Callable[[Buffer], bool],
         block: int,
+        tag: str,
     ) -> None:
         self.lane, self.axes, self.pointer, self.read_only, self.block = lane, axes, pointer, read_only, block
+        self.tag = tag  # in the names that the text has besides the lane's
         sizes = [buffer.type.dtype.compute.itemsize for buffer, _ in axes.turned]
         planes = math.prod(d.extent for d in axes.planes)
         self.shape: TileShape = choose_shape(axes.along.extent, axes.across.extent, planes, sizes, block)
@@ -146,9 +150,10 @@ class _Tiles:
         stores: list[str] = []
         for n, (buffer, e) in enumerate(axes.turned):
             dtype = buffer.type.dtype
-            tail, value, my = (f"x{width}", f"h{n}[j]", "my + j") if wide else ("", f"h{n}", "my")
+            name = f"h{self.tag}{n}"
+            tail, value, my = (f"x{width}", f"{name}[j]", "my + j") if wide else ("", name, "my")
             at = self._text(e, self._along("lx"), self._across("ly"))
-            loads.append(f"h{n} = read_{suffix(dtype)}{tail}({self.pointer(buffer)}, {at})")
+            loads.append(f"{name} = read_{suffix(dtype)}{tail}({self.pointer(buffer)}, {at})")
             place = shape.position("mx", my, dtype.compute.itemsize)
             start = self.offsets[buffer, e]
             stores.append(f"shared_store_{suffix(dtype.compute)}({start}, {place}, {value})")
@@ -191,12 +196,10 @@ class _Tiles:
         ]
 
     def _variables(self) -> list[str]:
-        """Loop variables that scalar texts speak of."""
-        texts = (
-            i.text if isinstance(i, Let) else i.value for i in self.axes.nest.body if not isinstance(i, Load)
-        )
-        words = {w for text in texts for w in re.findall(r"[A-Za-z_]\w*", text)}
-        return [f"{n} = {self._here(e)}" for n, e in self.axes.places.items() if n in words]
+        """Loop variables that scalar expressions read."""
+        body = self.axes.nest.body
+        read = {name for i in body if not isinstance(i, Load) for name in variables(i.value)}
+        return [f"{n} = {self._here(e)}" for n, e in self.axes.places.items() if n in read]
 
     def _here(self, e: Index) -> str:
         """An offset in digits, for the element that the scalar program works on."""
@@ -205,17 +208,17 @@ class _Tiles:
     def _instruction(self, i: Instr, before: list[str], inside: list[str], after: list[str]) -> None:
         """before: for all elements of a vector; inside: for each; after: stores."""
         if isinstance(i, Let):
-            inside.append(f"{i.name} = {i.text}")
+            inside.append(f"{i.name} = {print_expr(i.value)}")
             return
         dtype, e, pointer = suffix(i.buffer.type.dtype), self.axes.offset(i.offset), self.pointer(i.buffer)
         first = self._text(e, self._along("sx"), self._across("sy"))
         if isinstance(i, Store) and self.width > 1:
-            name = f"w{len(after)}"
+            name = f"w{self.tag}{len(after)}"
             before.append(f"{name} = registers_{suffix(i.buffer.type.dtype.compute)}({VECTOR})")
-            inside.append(f"{name}[j] = {i.value}")
+            inside.append(f"{name}[j] = {print_expr(i.value)}")
             after.append(f"store_{dtype}x{VECTOR}({pointer}, {first}, {name}, 0)")
         elif isinstance(i, Store):
-            after.append(f"store_{dtype}({pointer}, {first}, {i.value})")
+            after.append(f"store_{dtype}({pointer}, {first}, {print_expr(i.value)})")
         elif (i.buffer, e) in self.offsets:
             inside.append(f"{i.name} = {self._turned(i.buffer, e)}")
         else:

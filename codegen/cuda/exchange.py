@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from jstitch.codegen.cuda.deal import WARP
 from jstitch.codegen.kernel_ir import OTHER, Combine
+from jstitch.codegen.print_expr import print_expr
 from jstitch.ir.types import DType
 
 SLOT = 8  # bytes of one value in the arena
@@ -116,10 +117,10 @@ def _shuffles(combines: Sequence[Combine], most: int) -> list[str]:
 
 def merge(c: Combine) -> list[str]:
     """names = names combined with names + OTHER."""
-    lines = [f"{i.name} = {i.text}" for i in c.lets]
+    lines = [f"{i.name} = {print_expr(i.value)}" for i in c.lets]
     if len(c.names) == 1:
-        return [*lines, f"{c.names[0]} = {c.results[0]}"]
-    lines += [f"{name}_new = {result}" for name, result in zip(c.names, c.results, strict=True)]
+        return [*lines, f"{c.names[0]} = {print_expr(c.results[0])}"]
+    lines += [f"{name}_new = {print_expr(result)}" for name, result in zip(c.names, c.results, strict=True)]
     return lines + [f"{name} = {name}_new" for name in c.names]
 
 

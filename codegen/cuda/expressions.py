@@ -11,7 +11,7 @@ from typing import cast
 
 from jstitch.codegen.cuda import arithmetic
 from jstitch.codegen.cuda.declare import Misuse, require, scalar
-from jstitch.codegen.cuda.math import REGISTERS, VOCABULARY
+from jstitch.codegen.cuda.math import REGISTERS, find_function
 from jstitch.codegen.cuda.memory import read
 from jstitch.codegen.cuda.names import Names
 from jstitch.codegen.cuda.scalar import (
@@ -101,8 +101,9 @@ class Expressions(Names):
         return found if isinstance(found, int) else None
 
     def call(self, name: str, arguments: Sequence[ast.expr]) -> Argument | None:
-        if name in VOCABULARY:
-            return VOCABULARY[name](self.builder, [self.value(a) for a in arguments])
+        function = find_function(name)
+        if function is not None:
+            return function(self.builder, [self.value(a) for a in arguments])
         if len(arguments) == 1 and name in REGISTERS:
             return self.registers(name, arguments[0])
         if len(arguments) == 1 and name in _TYPES:

@@ -117,13 +117,14 @@ class Homes:
     unrolled: set[int] = field(default_factory=set)
     placed: list[tuple[int, Life]] = field(default_factory=list)
     named: int = 0
+    tag: str = ""  # in names of the text
     reread: int = MANY  # bytes of a row that are read from memory more than once; until all is placed: many
     fleeting: set[Buffer] = field(default_factory=set)  # every row reads them: no registers to keep them in
 
     def name(self, letter: str = "h") -> str:
         """A name for the text that nothing else has."""
         self.named += 1
-        return f"{letter}{self.named}"
+        return f"{letter}{self.tag}{self.named}"
 
     @cached_property
     def loaded_arguments(self) -> frozenset[Buffer]:
@@ -181,12 +182,16 @@ class Homes:
 
 
 def find_homes(
-    lane: Lane, arena_bytes: int, block: int, common: Mapping[Buffer, Common] | None = None
+    lane: Lane,
+    arena_bytes: int,
+    block: int,
+    common: Mapping[Buffer, Common] | None = None,
+    tag: str = "",
 ) -> Homes:
     """Homes for a lane, in at most `arena_bytes` of arena for one CTA. Raises NoRoom.
 
     block: threads of a CTA that takes several rows; a row that needs more has them. common: tiles that have a
-    home already.
+    home already. tag: in the names of registers.
     """
     carries = find_carries(lane)
     stages = [[deal(n, lane.flat) for n in s.nests] for s in lane.stages if not s.once]
@@ -195,9 +200,9 @@ def find_homes(
     wanted = Wanted(nests, carries, widths, common or {})
     alone = lane.flat or lane.rows == 1
     team = Team(block, 1) if alone else _choose_team(nests, widths, wanted, block, lane.threads)
-    homes = Homes(lane, stages, carries, widths, team, {**(common or {})})
+    homes = Homes(lane, stages, carries, widths, team, {**(common or {})}, tag=tag)
     # Half as many threads have twice the registers each, and need no more of them to work with.
-    fewer = Homes(lane, stages, carries, widths, Team(MOST_THREADS // 2, 1), {**(common or {})})
+    fewer = Homes(lane, stages, carries, widths, Team(MOST_THREADS // 2, 1), {**(common or {})}, tag=tag)
     largest = team == Team(MOST_THREADS, 1) and block < MOST_THREADS and not alone and not lane.threads
     usual = min(WORDS, (REGISTERS_PER_CTA // team.block - 32) * 3 // 4)
     try:

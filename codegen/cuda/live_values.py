@@ -9,18 +9,17 @@ v2 = v0 * v1         1 live        times the elements of a vector, plus what the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from jstitch.codegen.cuda.deal import Dealt
 from jstitch.codegen.cuda.homes import Homes, InParts, InRegisters
 from jstitch.codegen.kernel_ir import Instr, Let, Load, Store
+from jstitch.ir.expr import refs
 
 FIXED = 18
 """Registers of addresses, loop counters, and what every kernel takes."""
 
 MOST = 255
-_NAME = re.compile(r"\b(?:v|acc)\d+\b")
 
 
 def live_registers(homes: Homes) -> int:
@@ -88,9 +87,7 @@ def peak_values(instructions: Sequence[Instr], always: int = 0) -> int:
 
 def _used(i: Instr) -> list[str]:
     match i:
-        case Let(_, text, _):
-            return _NAME.findall(text)
-        case Store(_, _, value, _):
-            return _NAME.findall(value)
+        case Let(_, value, _) | Store(_, _, value, _):
+            return list(refs(value))
         case Load():
             return []

@@ -5,7 +5,7 @@ read_f32x4(b0, i)   ->   Registers of 4 float32 arrays
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -20,16 +20,17 @@ from jstitch.codegen.cuda.simulate_lanes import Array
 from jstitch.codegen.cuda.simulate_shared import Arena
 from jstitch.codegen.cuda.simulate_state import Active, State
 from jstitch.codegen.cuda.simulate_threads import Threads
+from jstitch.codegen.memory_names import MEMORY
 
 VECTOR_BYTES = 16
-_NAME = re.compile(rf"(read|load|store|shared_load|shared_store)_({'|'.join(DTYPES)})(?:x(2|4|8|16))?")
-_SHARED = re.compile(rf"\bshared_(?:load|store)_({'|'.join(DTYPES)})(?:x\d+)?\(")
 Handler = Callable[..., Any]
 
 
 def smallest_shared_element(text: str) -> int:
     """Bytes of the narrowest element that the text keeps in the arena."""
-    return min((DTYPES[name].itemsize for name in _SHARED.findall(text)), default=VECTOR_BYTES)
+    names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+    shared = (MEMORY[name] for name in names if name in MEMORY and MEMORY[name].shared)
+    return min((found.dtype.itemsize for found in shared), default=VECTOR_BYTES)
 
 
 class Calls:
@@ -50,20 +51,18 @@ class Calls:
         return self._named.get(name) or self._memory.get(name) or self._memory_call(name)
 
     def _memory_call(self, name: str) -> Handler | None:
-        match = _NAME.fullmatch(name)
-        if match is None:
+        found = MEMORY.get(name)
+        if found is None or (found.width > 1 and found.width * found.dtype.itemsize > VECTOR_BYTES):
             return None
-        kind, dtype, width = match[1], DTYPES[match[2]], int(match[3] or 1)
-        if width > 1 and width * dtype.itemsize > VECTOR_BYTES:
-            return None
-        table: Mapping[str, Handler] = {
-            "read": partial(self._load, cached=True),
-            "load": partial(self._load, cached=False),
-            "store": self._store,
-            "shared_load": self._shared_load,
-            "shared_store": self._shared_store,
+        table: Mapping[tuple[str, bool], Handler] = {
+            ("read", False): partial(self._load, cached=True),
+            ("load", False): partial(self._load, cached=False),
+            ("store", False): self._store,
+            ("load", True): self._shared_load,
+            ("store", True): self._shared_store,
         }
-        self._memory[name] = partial(table[kind], match[2], width)
+        handler = table[found.verb, found.shared]
+        self._memory[name] = partial(handler, found.dtype.name.lower(), found.width)
         return self._memory[name]
 
     # -- memory ---------------------------------------------------------------------------------------

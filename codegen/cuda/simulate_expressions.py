@@ -16,7 +16,7 @@ import numpy as np
 from jstitch.codegen.cuda import simulate_functions as functions
 from jstitch.codegen.cuda.simulate_calls import Calls
 from jstitch.codegen.cuda.simulate_cells import Registers
-from jstitch.codegen.cuda.simulate_functions import DTYPES, LITERALS, VECTORISED, TypeMismatch
+from jstitch.codegen.cuda.simulate_functions import DTYPES, LITERALS, TypeMismatch, vectorised
 from jstitch.codegen.cuda.simulate_index import Index, IndexMath, raw, wrap
 from jstitch.codegen.cuda.simulate_lanes import Array
 from jstitch.codegen.cuda.simulate_state import State
@@ -154,13 +154,14 @@ class Expressions:
             return self._special[name](*values)
         if (handler := self.calls.find(name)) is not None:
             return handler(*values)
-        if name not in VECTORISED:
+        function = vectorised(name)
+        if function is None:
             self.state.fail("a function of kernel text", name)
         if name.startswith("convert_"):
             values = [self._as_s64(v) for v in values]
         elif any(not isinstance(v, np.ndarray | np.generic) for v in values):
             raise TypeMismatch(f"an index or an array in {name}")
-        return VECTORISED[name](*values)
+        return function(*values)
 
     def _thread(self) -> Index:
         return Index(self.state.lanes.thread, 0, self.state.lanes.block - 1)

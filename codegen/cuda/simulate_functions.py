@@ -1,6 +1,6 @@
 """The scalar vocabulary over lanes: what each function of kernel text computes, on arrays.
 
-Built on `codegen.vocabulary`, whose references of the op table take arrays as well as scalars. f16, bf16 and
+Built on `codegen.intrinsics`, whose references take arrays as well as scalars. f16, bf16 and
 f8 values are float32 here, as they are in registers.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jstitch.codegen.vocabulary import FUNCTIONS
+from jstitch.codegen.intrinsics import INTRINSICS, Takes
 from jstitch.ir.ops.numerics import kernel_name
 from jstitch.ir.types import DType
 
@@ -22,7 +22,6 @@ LITERALS: Mapping[str, Any] = {
     "float32": np.float32,
     "float64": np.float64,
 }
-_OWN = ("select", "quotient", "remainder_pos", "clamp_index")  # these see index types: the walker's
 
 
 class TypeMismatch(Exception):
@@ -59,14 +58,18 @@ def _has_bits(dtype: DType) -> bool:
     return dtype is not DType.BOOL and dtype.compute is dtype
 
 
-VECTORISED: Mapping[str, Callable[..., Any]] = {
-    **{
-        name: function if name.startswith("convert_") else _strict(function)
-        for name, function in FUNCTIONS.items()
-        if name not in _OWN and not name.startswith("bitcast_")
-    },
-    **{f"bitcast_{name}": _bitcast(dtype) for name, dtype in DTYPES.items() if _has_bits(dtype)},
-}
+_BITCASTS = {f"bitcast_{name}": _bitcast(dtype) for name, dtype in DTYPES.items() if _has_bits(dtype)}
+_WALKERS = (Takes.INDICES, Takes.OPERATORS)  # what the walker evaluates itself, as select: of indices, too
+
+
+def vectorised(name: str) -> Callable[..., Any] | None:
+    """The function over lanes; None where it is none, or the walker's own."""
+    row = INTRINSICS.get(name)
+    if row is None or row.takes in _WALKERS or name == "select":
+        return None
+    if row.takes is Takes.OTHERS:
+        return _BITCASTS.get(name) if name.startswith("bitcast_") else row.reference
+    return _strict(row.reference)
 
 
 def float_operator(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -13,7 +13,6 @@ their partial results again costs little.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -34,6 +33,7 @@ from jstitch.codegen.kernel_ir import (
     Stage,
     Store,
 )
+from jstitch.ir.expr import variables
 from jstitch.ir.index import Index, Var, add, mul, substitute, var
 from jstitch.ir.types import TensorType
 
@@ -200,7 +200,7 @@ class _Strip:
     def _nest(self, nest: Nest) -> Nest:
         loops = [loop for loop in nest.loops if loop.var.name != ROW]
         column = loops[0].var.name
-        if any(column in _words(i) for i in (*nest.body, *nest.after)):
+        if any(column in _read(i) for i in (*nest.body, *nest.after)):
             raise _CannotMove
         reduced = loops[1].var.name if len(loops) > 1 else None
         extents = {column: self.shape.columns}
@@ -351,6 +351,6 @@ def _instructions(nest: Nest) -> list[Load | Store]:
     return [i for i in (*nest.body, *nest.after) if not isinstance(i, Let)]
 
 
-def _words(i: Instr) -> set[str]:
-    text = i.text if isinstance(i, Let) else i.value if isinstance(i, Store) else ""
-    return set(re.findall(r"[A-Za-z_]\w*", text))
+def _read(i: Instr) -> set[str]:
+    """Loop variables that a scalar expression reads."""
+    return set() if isinstance(i, Load) else set(variables(i.value))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, is_dynamic, mentions
 from jstitch.codegen.kernel_ir import PROGRAM, ROW, Buffer, Lane, Let, Load, Space, Store
+from jstitch.ir.expr import Expr
 from jstitch.ir.index import Index, Var, add, mul, var
 
 Kept = tuple[Buffer, Index]  # a load that several nests make: of a buffer, at an offset in e
@@ -24,7 +25,7 @@ class Carry:
 
     buffer: Buffer
     size: int
-    identity: str
+    identity: Expr
 
     def local(self, offset: Index) -> Index:
         """The offset inside the program's part."""

@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jstitch.codegen.vocabulary import cpu_cpi
+from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Var, var
 from jstitch.ir.ops import OpClass, lookup

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jstitch.codegen.vocabulary import cpu_cpi
+from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.cost.call_seconds import work_seconds

@@ -12,9 +12,9 @@ places of maxima are counted from n, those of NaNs from 0, so that it does not m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from jstitch.ir.expr import Expr, Ref, call
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build, lookup
 from jstitch.ir.ops.numerics import largest
@@ -22,7 +22,7 @@ from jstitch.ir.types import TensorType
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 
 _SMALLEST = "stablehlo.minimum"
-_MONOIDS = {">": "stablehlo.maximum", "<": _SMALLEST}
+_MONOIDS = {"gt": "stablehlo.maximum", "lt": _SMALLEST}
 
 
 def rewrite_argmax(graph: Graph) -> Graph:
@@ -60,26 +60,23 @@ def _counts(op: Op) -> bool:
 
 
 def _combiner(region: Graph) -> str | None:
-    """The monoid of the values, by the text of what the region computes from (a, i) and (b, j)."""
-    names = dict(zip(region.inputs, "aibj", strict=True))
+    """The monoid of the values, by what the region computes from (a, i) and (b, j)."""
+    made: dict[Value, Expr] = {v: Ref(name) for v, name in zip(region.inputs, "aibj", strict=True)}
     for op in region.ops:
         rule = lookup(op.name).scalar
-        template = rule(op) if rule is not None else None
-        if template is None:
+        expression = rule(op) if rule is not None else None
+        if expression is None:
             return None
-        names[op.result] = _text(op, template, names)
-    found = [names.get(v) for v in region.outputs]
-    return next((m for sign, m in _MONOIDS.items() if found == _expected(sign)), None)
+        made[op.result] = expression(*(made.get(v, Ref("?")) for v in op.operands))
+    found = [made.get(v) for v in region.outputs]
+    return next((m for larger, m in _MONOIDS.items() if found == _expected(larger)), None)
 
 
-def _text(op: Op, template: str, names: Mapping[Value, str]) -> str:
-    return f"({template.format(*(names.get(v, '?') for v in op.operands))})"
-
-
-def _expected(sign: str) -> list[str]:
-    first = f"(or_((a {sign} b), (a != a)))"
-    same = "(and_((a == b), (i < j)))"
-    return [f"(select({first}, a, b))", f"(select((or_({first}, {same})), i, j))"]
+def _expected(larger: str) -> list[Expr]:
+    a, i, b, j = map(Ref, "aibj")
+    first = call("or_", call(larger, a, b), call("ne", a, a))
+    same = call("and_", call("eq", a, b), call("lt", i, j))
+    return [call("select", first, a, b), call("select", call("or_", first, same), i, j)]
 
 
 @dataclass

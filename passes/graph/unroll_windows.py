@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from jstitch.ir.expr import Formula
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build, lookup
 from jstitch.ir.types import DType
@@ -69,7 +70,7 @@ class _Builder:
         return not any(map(_is_prefix, x.shape, sizes, self._edges))
 
     @property
-    def _scalar(self) -> str | None:
+    def _scalar(self) -> Formula | None:
         """The combiner's kernel expression."""
         (combiner,) = self.op.regions[0].ops
         rule = lookup(combiner.name).scalar

@@ -8,15 +8,13 @@ Thread composition (FS-2021 section 4.1) is this inlining; a value asked for twi
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from jstitch.codegen.kernel_ir import Buffer, Instr, Let, Load, Space, Store
-from jstitch.codegen.print_index import print_index
+from jstitch.ir.expr import Atomic, Call, Const, Expr, Number, Ref, call
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.index import (
     Atom,
@@ -33,35 +31,21 @@ from jstitch.ir.index import (
     const,
     is_longer,
     linearize,
+    mod,
     mul,
     substitute,
     var,
 )
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.ops.build import is_splat
+from jstitch.ir.ops.numerics import kernel_name
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import DType
 from jstitch.ir.unwind import Deep, each, unwind
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.row_access import ROW_VAR, is_reduction, read_index
 
-DTYPE_NAMES = {d: d.name.lower() for d in DType}
-_LITERALS = {
-    DType.S8: "int8",
-    DType.S16: "int16",
-    DType.S32: "int32",
-    DType.S64: "int64",
-    DType.U8: "uint8",
-    DType.U16: "uint16",
-    DType.U32: "uint32",
-    DType.U64: "uint64",
-    DType.F32: "float32",
-    DType.F64: "float64",
-}
-
-
 MOST_ATOMS = 32  # of one index: reshapes and transposes in turn double it
-_INTEGER = re.compile(r"u?int\d+\((-?\d+)\)")
 
 
 class CannotLowerError(Exception):
@@ -72,26 +56,13 @@ class CannotLowerError(Exception):
         super().__init__(str(reason))
 
 
-def literal(value: object, dtype: DType) -> str:
-    """A typed scalar constant in the emitters' vocabulary."""
-    compute = dtype.compute
-    if dtype is DType.BOOL:
-        return str(bool(np.asarray(value).item()))
-    if compute not in _LITERALS:
+def literal(value: object, dtype: DType) -> Const:
+    """A constant, of the type that kernels compute with."""
+    if kernel_name(dtype) is None:
         raise CannotLowerError(f"no kernel holds constants of type '{dtype.value}'")
     number = np.asarray(value).item()
-    if dtype.is_float:
-        number = float(number)
-        text = repr(number) if math.isfinite(number) else str(number)
-    else:
-        text = repr(int(number))
-    return f"{_LITERALS[compute]}({text})"
-
-
-def _first(lo: int, step: int, e: Index) -> int:
-    """lo less as many steps as make it no more than e can be, which the vocabulary's remainder wants."""
-    steps = -(-(lo - bounds(e)[0]) // step)
-    return lo - steps * step if 0 < steps < 1 << 31 else lo
+    kind = bool if dtype is DType.BOOL else float if dtype.is_float else int
+    return Const(kind(number), dtype.compute)
 
 
 def _is_operand(atom: Atom) -> bool:
@@ -133,16 +104,16 @@ class NestBuilder:
     inner_names: frozenset[str] = frozenset()
     body: list[Instr] = field(default_factory=list)
     depth_of: dict[str, int] = field(default_factory=dict)
-    memo: dict[tuple[Value, tuple[Index, ...]], str] = field(default_factory=dict)
+    memo: dict[tuple[Value, tuple[Index, ...]], Atomic] = field(default_factory=dict)
     conditions: list[Condition] = field(default_factory=list)
     modular: bool = False
     divisors: dict[str, int] = field(default_factory=dict)
 
-    def value(self, v: Value, index: tuple[Index, ...], compute: bool = False) -> str:
+    def value(self, v: Value, index: tuple[Index, ...], compute: bool = False) -> Atomic:
         """The scalar that is element `index` of `v`. `compute`: even if `v` has a place to be read from."""
         return unwind(self._value(v, index, compute))
 
-    def _value(self, v: Value, index: tuple[Index, ...], compute: bool = False) -> Deep[str]:
+    def _value(self, v: Value, index: tuple[Index, ...], compute: bool = False) -> Deep[Atomic]:
         key = (v, index)
         if key not in self.memo:
             place = self.places.get(v)
@@ -169,7 +140,7 @@ class NestBuilder:
         row = add(self.first_row, var(Var("row in step", step)))
         return substitute(e, lambda atom: row if isinstance(atom, Var) and atom.name == ROW_VAR else None)
 
-    def load(self, v: Value, place: Place, index: tuple[Index, ...]) -> str:
+    def load(self, v: Value, place: Place, index: tuple[Index, ...]) -> Ref:
         offset = linearize(read_index(index, v.shape), v.shape)
         if place.buffer.space is Space.ARENA:
             offset = self.tile_offset(offset, v, place)
@@ -181,13 +152,13 @@ class NestBuilder:
         slab = place.slab if rows > 1 else 0
         return add(offset, mul(self.first_row, -slab))
 
-    def read(self, buffer: Buffer, offset: Index, depth: int = 0) -> str:
+    def read(self, buffer: Buffer, offset: Index, depth: int = 0) -> Ref:
         """One load, inside at least `depth` loops."""
         name = self.names()
         depth = max(depth, self._depth(offset))
         self.body.append(Load(name, buffer, offset, depth))
         self.depth_of[name] = depth
-        return name
+        return Ref(name)
 
     def moved(self, place: InPlace, offset: Index) -> Index:
         """An offset in the block as one in the whole buffer."""
@@ -197,21 +168,30 @@ class NestBuilder:
         return offset
 
     @staticmethod
-    def number(name: str) -> Index:
+    def number(value: Atomic) -> Index:
         """An integer scalar as an index."""
-        literal = _INTEGER.fullmatch(name)
-        return const(int(literal[1])) if literal else var(Dynamic(name, ()))
+        return const(int(value.value)) if isinstance(value, Const) else var(Dynamic(value.name, ()))
 
-    def store(self, buffer: Buffer, offset: Index, value: str) -> None:
-        depth = max(self._depth(offset), self.depth_of.get(value, 0))
+    def store(self, buffer: Buffer, offset: Index, value: Expr) -> None:
+        depth = max(self._depth(offset), self._inside(value))
         self.body.append(Store(buffer, offset, value, depth))
 
-    def let(self, text: str, arguments: Sequence[str], depth: int = 0) -> str:
+    def let(self, value: Expr, depth: int = 0) -> Ref:
+        """A name for the value, inside at least `depth` loops."""
         name = self.names()
-        depth = max([depth, *(self.depth_of.get(a, 0) for a in arguments)])
-        self.body.append(Let(name, text, depth))
+        depth = max(depth, self._inside(value))
+        self.body.append(Let(name, value, depth))
         self.depth_of[name] = depth
-        return name
+        return Ref(name)
+
+    def _inside(self, e: Expr) -> int:
+        """Loops around the values that the expression reads."""
+        match e:
+            case Ref(name):
+                return self.depth_of.get(name, 0)
+            case Call(_, args):
+                return max(map(self._inside, args), default=0)
+        return 0
 
     def _depth(self, e: Index) -> int:
         depth = 0
@@ -229,7 +209,7 @@ class NestBuilder:
     def _is_inner(self, e: Index) -> bool:
         return any(isinstance(a, Var) and a.name in self.inner_names for a in atoms([e]))
 
-    def _compute(self, v: Value, index: tuple[Index, ...]) -> Deep[str]:
+    def _compute(self, v: Value, index: tuple[Index, ...]) -> Deep[Atomic]:
         op = self.producers[v]
         definition = lookup(op.name)
         if definition.position is not None:
@@ -244,47 +224,48 @@ class NestBuilder:
                 return (yield from self._choose(op, index))
         raise CannotLowerError(f"'{op.name}' cannot be computed inside another op's loop")
 
-    def _constant(self, op: Op, index: tuple[Index, ...]) -> str:
+    def _constant(self, op: Op, index: tuple[Index, ...]) -> Atomic:
         """A splat, or one of a few elements, by comparing the offset with each of theirs."""
         array, dtype = op.attrs["value"], op.result.tensor.dtype
         elements = [array.flat[0]] if is_splat(array) else list(array.flat)
         offset = linearize(index, array.shape)
         if offset.is_const or len(elements) == 1:
             return literal(elements[offset.const if len(elements) > 1 else 0], dtype)
-        result, where = literal(elements[-1], dtype), self._depth(offset)
+        result: Atomic = literal(elements[-1], dtype)
+        where = self._depth(offset)
         for k in reversed(range(len(elements) - 1)):
-            test = f"({print_index(offset)}) == {k}"
-            result = self.let(f"select({test}, {literal(elements[k], dtype)}, {result})", (result,), where)
+            test = call("eq", Number(offset), Number(const(k)))
+            result = self.let(call("select", test, literal(elements[k], dtype), result), where)
         return result
 
-    def scalar(self, op: Op, arguments: Sequence[str]) -> str:
+    def scalar(self, op: Op, arguments: Sequence[Expr]) -> Ref:
         """One elementwise op on scalars."""
         rule = lookup(op.name).scalar
-        template = rule(op) if rule is not None else None
-        if template is None:
+        formula = rule(op) if rule is not None else None
+        if formula is None:
             raise CannotLowerError(f"'{op.name}' has no scalar form for these types")
-        return self.let(template.format(*arguments), arguments)
+        return self.let(formula(*arguments))
 
-    def region(self, body: Graph, arguments: Sequence[str]) -> tuple[str, ...]:
+    def region(self, body: Graph, arguments: Sequence[Atomic]) -> tuple[Atomic, ...]:
         """A region of scalar ops, inlined."""
-        names = dict(zip(body.inputs, arguments, strict=True))
+        made = dict(zip(body.inputs, arguments, strict=True))
         for op in body.ops:
             if lookup(op.name).op_class is OpClass.CONSTANT:
-                names[op.result] = literal(op.attrs["value"].reshape(-1)[0], op.result.tensor.dtype)
+                made[op.result] = literal(op.attrs["value"].reshape(-1)[0], op.result.tensor.dtype)
             else:
-                names[op.result] = self.scalar(op, [names[v] for v in op.operands])
-        return tuple(names[v] for v in body.outputs)
+                made[op.result] = self.scalar(op, [made[v] for v in op.operands])
+        return tuple(made[v] for v in body.outputs)
 
-    def _position(self, op: Op, e: Index) -> str:
-        text = f"convert_{DTYPE_NAMES[op.result.tensor.dtype]}(int64({print_index(e)}))"
-        return self.let(text, (), self._depth(e))
+    def _position(self, op: Op, e: Index) -> Ref:
+        convert = f"convert_{kernel_name(op.result.tensor.dtype)}"
+        return self.let(call(convert, Number(e)), self._depth(e))
 
-    def _choose(self, op: Op, index: tuple[Index, ...]) -> Deep[str]:
+    def _choose(self, op: Op, index: tuple[Index, ...]) -> Deep[Atomic]:
         """First case whose conditions hold; the reads of the others stay in bounds and are dropped."""
         cases = lookup(op.name).cases
         assert cases is not None
         open_cases = [c for c in cases(op, index) if not any(k.never for k in c.conditions)]
-        chosen: list[tuple[str | None, str]] = []
+        chosen: list[tuple[Ref | None, Atomic]] = []
         for case in open_cases:
             test = yield from self._test(op, [k for k in case.conditions if not k.always])
             where = map(self._named, (yield from each(self._resolve(op, e) for e in case.index)))
@@ -293,9 +274,9 @@ class NestBuilder:
             if test is None:
                 break
         result = chosen.pop()[1]
-        for test, name in reversed(chosen):
+        for test, value in reversed(chosen):
             assert test is not None
-            result = self.let(f"select({test}, {name}, {result})", (test, name, result))
+            result = self.let(call("select", test, value, result))
         return result
 
     def _resolve(self, op: Op, e: Index) -> Deep[Index]:
@@ -317,21 +298,25 @@ class NestBuilder:
         """A long index as a number that is computed once: the next op's would be twice as long."""
         if not is_longer(e, MOST_ATOMS):
             return e
-        return self.number(self.let(f"convert_s64(int64({print_index(e)}))", (), self._depth(e)))
+        return self.number(self.let(call("convert_s64", Number(e)), self._depth(e)))
 
-    def _test(self, op: Op, conditions: Sequence[Condition]) -> Deep[str | None]:
-        tests: list[str] = []
+    def _test(self, op: Op, conditions: Sequence[Condition]) -> Deep[Ref | None]:
+        tests: list[Ref] = []
         for k in conditions:
             of = yield self._resolve(op, k.of)
             self.conditions.append(Condition(of, k.lo, k.hi, k.step))
-            e, depth = print_index(of), self._depth(of)
-            parts = [f"({e}) >= {k.lo}", f"({e}) < {k.hi}"]
+            depth = self._depth(of)
+            parts = [_compare("ge", of, k.lo), _compare("lt", of, k.hi)]
             if k.step > 1:
-                parts.append(f"remainder_pos(({e}) - ({_first(k.lo, k.step, of)}), {k.step}) == 0")
-            tests += [self.let(part, (), depth) for part in parts]
+                parts.append(_compare("eq", mod(add(of, const(-k.lo)), k.step), 0))
+            tests += [self.let(part, depth) for part in parts]
         if not tests:
             return None
         result = tests[0]
         for test in tests[1:]:
-            result = self.let(f"and_({result}, {test})", (result, test))
+            result = self.let(call("and_", result, test))
         return result
+
+
+def _compare(how: str, e: Index, number: int) -> Call:
+    return call(how, Number(e), Number(const(number)))

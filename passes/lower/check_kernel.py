@@ -10,10 +10,9 @@ element by element (`check_flow`): reads of what nobody wrote, writes that race,
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from jstitch.codegen.intrinsics import INTRINSICS
 from jstitch.codegen.kernel_ir import (
     PROGRAM,
     ROW,
@@ -31,7 +30,8 @@ from jstitch.codegen.kernel_ir import (
     Store,
 )
 from jstitch.codegen.print_index import print_index
-from jstitch.ir.index import Dynamic, Index, Var, add, atoms, bounds, mul, substitute, var
+from jstitch.ir.expr import Expr, calls, index_refs, numbers, refs
+from jstitch.ir.index import Index, Var, add, atoms, bounds, mul, substitute, var
 from jstitch.passes.lower.check_flow import check_flow, values_of
 
 ENUMERATE = 1 << 16  # points up to which an offset is enumerated when its bounds prove too little
@@ -201,7 +201,7 @@ def _names(nest: Nest, outside: Mapping[str, int]) -> Iterator[str]:
             yield from use(instr)
         if depth < len(nest.loops):
             for a in (a for a in nest.accumulators if a.depth == depth):
-                yield from missing(_words(a.init))
+                yield from expression(a.init)
                 scopes[-1].add(a.name)
             loop = nest.loops[depth]
             scopes.append({*scopes[-1], loop.var.name})
@@ -214,43 +214,43 @@ def _names(nest: Nest, outside: Mapping[str, int]) -> Iterator[str]:
 
     def use(instr: Instr) -> Iterator[str]:
         match instr:
-            case Let(name, text, _):
-                yield from missing(_words(text))
+            case Let(name, value, _):
+                yield from expression(value)
                 scopes[-1].add(name)
             case Load(name, _, offset, _):
                 yield from index(offset)
                 scopes[-1].add(name)
             case Store(_, offset, value, _):
                 yield from index(offset)
-                yield from missing(_words(value))
+                yield from expression(value)
+
+    def expression(e: Expr) -> Iterator[str]:
+        yield from missing(refs(e))
+        for place in numbers(e):
+            yield from variables(place)
+        for c in calls(e):
+            row = INTRINSICS.get(c.function)
+            if row is None or row.arity != len(c.args):
+                yield f"'{c.function}' of {len(c.args)} arguments is no function"
 
     def index(e: Index) -> Iterator[str]:
-        for atom in atoms([e]):
-            match atom:
-                case Dynamic(operand, _):
-                    yield from missing(_words(str(operand)))
-                case Var(name, extent):
-                    if extents[-1].get(name) != extent:
-                        yield f"'{name}' of extent {extent} is no variable here"
+        yield from missing(index_refs(e))
+        yield from variables(e)
 
-    def missing(words: frozenset[str]) -> Iterator[str]:
-        for word in sorted(words - scopes[-1]):
-            yield f"'{word}' is used before it is defined"
+    def variables(e: Index) -> Iterator[str]:
+        for atom in atoms([e]):
+            if isinstance(atom, Var) and extents[-1].get(atom.name) != atom.extent:
+                yield f"'{atom.name}' of extent {atom.extent} is no variable here"
+
+    def missing(names: Iterable[str]) -> Iterator[str]:
+        for name in sorted(set(names) - scopes[-1]):
+            yield f"'{name}' is used before it is defined"
 
     yield from visit(0)
     deepest = len(nest.loops)
     for instr in (*nest.body, *nest.after):
         if not 0 <= instr.depth <= deepest:
             yield f"an instruction at depth {instr.depth} of a nest of {deepest} loops"
-
-
-@lru_cache(maxsize=1 << 14)
-def _words(text: str) -> frozenset[str]:
-    """The variables in an expression of the vocabulary."""
-    tree = ast.parse(text, mode="eval")
-    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    names = (n for n in ast.walk(tree) if isinstance(n, ast.Name) and id(n) not in called)
-    return frozenset(n.id for n in names) - {"inf", "nan"}
 
 
 # -- bounds ----------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from jstitch.codegen.intrinsics import cpu_cycles
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, Space
-from jstitch.codegen.vocabulary import cpu_cycles
 from jstitch.passes.base.machine import F32_BYTES, Machine
 from jstitch.passes.lower.latency_value import Latency
 from jstitch.passes.lower.nest_work import Access, NestWork, count

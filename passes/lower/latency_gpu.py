@@ -25,7 +25,7 @@ from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Phase
 from jstitch.device_spec import DeviceSpec, occupancy
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.lower.latency_value import Latency
-from jstitch.passes.lower.nest_work import text_cycles
+from jstitch.passes.lower.nest_work import expr_cycles
 
 ISSUE = 4  # instructions that a multiprocessor starts in a cycle
 ALU_CYCLES = 4.5  # until a warp may use what a light instruction made
@@ -127,7 +127,7 @@ def _in_vectors(homes: Homes, i: Instr) -> bool:
 
 
 def _cycles(i: Instr) -> float:
-    return text_cycles(i.text) if isinstance(i, Let) else 2.0  # an address, and the access
+    return expr_cycles(i.value) if isinstance(i, Let) else 2.0  # an address, and the access
 
 
 def _wait_cycles(homes: Homes, d: Dealt) -> float:

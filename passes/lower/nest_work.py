@@ -11,22 +11,19 @@ from __future__ import annotations
 
 import enum
 import math
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from jstitch.codegen.intrinsics import cycles
 from jstitch.codegen.kernel_ir import PROGRAM, ROW, STEP, Buffer, Let, Load, Loop, Nest, Store
-from jstitch.codegen.vocabulary import TYPES, cycles
+from jstitch.ir.expr import Call, Const, Expr, Number, calls, index_operations
 from jstitch.ir.index import Clamp, Dynamic, FloorDiv, Index, Mod, Var, atoms
 from jstitch.ir.types import DType
 
-_CALL = re.compile(r"([a-z_]\w*)\(")
-_OPERATOR = re.compile(r" (?:[-+*<>]|[<>=!]=) ")
-_WIDE = re.compile(r"\b(?:convert_[su]64|convert_f64)\(")
-_DIVIDES = ("quotient", "remainder_pos")  # by constants
-_BY_NUMBER = 4.0  # cycles of these
-_BY_CONSTANT = re.compile(r"\b(?:irem|idiv)(?=\(\w+, u?int\d+\()")
-_NARROW = re.compile(r"convert_(?:bf16|f8\w+)")
+_BY_NUMBER = 4.0  # cycles of a division by a number that is known
+_DIVIDES = frozenset({"idiv", "irem"})
+_WIDE = frozenset({"convert_s64", "convert_u64", "convert_f64"})
+_NARROW = frozenset({"convert_bf16", "convert_f8e4m3fn", "convert_f8e5m2"})
 
 
 class Way(enum.Enum):
@@ -112,12 +109,12 @@ def count(nest: Nest, cost: Callable[[str], float] = cycles, rows: int | None = 
     times = [math.prod(extents[:depth]) for depth in range(deepest + 1)]
     inner = outer = narrow = 0.0
     for i in (*nest.body, *nest.after):
-        each = text_cycles(i.text, cost) if isinstance(i, Let) else cost("load")
+        each = expr_cycles(i.value, cost) if isinstance(i, Let) else cost("load")
         if i.depth == deepest:
             inner += each * times[deepest]
         else:
             outer += each * times[i.depth]
-        narrow += times[i.depth] * len(_NARROW.findall(i.text)) if isinstance(i, Let) else 0
+        narrow += times[i.depth] * _count(i.value, _NARROW) if isinstance(i, Let) else 0
     return NestWork(
         inner,
         outer,
@@ -130,12 +127,21 @@ def count(nest: Nest, cost: Callable[[str], float] = cycles, rows: int | None = 
     )
 
 
-def text_cycles(text: str, cost: Callable[[str], float] = cycles) -> float:
-    """Cycles of an expression of the emitters' vocabulary on one lane, relative to an add."""
-    text = _BY_CONSTANT.sub("quotient", text)
-    calls = [name for name in _CALL.findall(text) if name not in TYPES]
-    functions = sum(_BY_NUMBER if name in _DIVIDES else cost(name) for name in calls)
-    return functions + text.count(" / ") * cost("idiv") + len(_OPERATOR.findall(text)) * cost("iadd")
+def expr_cycles(e: Expr, cost: Callable[[str], float] = cycles) -> float:
+    """Cycles of an expression on one lane, relative to an add."""
+    match e:
+        case Number(index):
+            simple, divisions, clamps = index_operations(index)
+            return simple * cost("iadd") + divisions * _BY_NUMBER + clamps * cost("clamp_index")
+        case Call(function, args):
+            known = function in _DIVIDES and isinstance(args[1], Const)
+            own = _BY_NUMBER if known else cost(function)
+            return own + sum(expr_cycles(a, cost) for a in args)
+    return 0.0
+
+
+def _count(e: Expr, functions: Collection[str]) -> int:
+    return sum(c.function in functions for c in calls(e))
 
 
 def _lane_bytes(nest: Nest, deepest: int) -> int:
@@ -145,7 +151,7 @@ def _lane_bytes(nest: Nest, deepest: int) -> int:
         if i.depth < deepest:
             continue
         if isinstance(i, Let):
-            widest = max(widest, 8 if _WIDE.search(i.text) else 4)
+            widest = max(widest, 8 if _count(i.value, _WIDE) else 4)
         else:
             widest = max(widest, i.buffer.type.dtype.compute.itemsize)
     return widest

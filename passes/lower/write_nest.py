@@ -25,6 +25,7 @@ from jstitch.codegen.kernel_ir import (
     Space,
     Store,
 )
+from jstitch.ir.expr import Atomic, Const, Expr, Ref, formula
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Index, Var, add, const, delinearize, linearize, mul, var
 from jstitch.ir.ops import lookup
@@ -140,7 +141,7 @@ class NestWriter:
         self.accumulators: list[Accumulator] = []
         self.after: list[Instr] = []
         self.combines: list[Combine] = []
-        self._running: dict[tuple[Buffer, Index], str] = {}
+        self._running: dict[tuple[Buffer, Index], Ref] = {}
 
     # -- indices --------------------------------------------------------------------------------------
 
@@ -245,19 +246,19 @@ class NestWriter:
         names = self._accumulate(n, kept, elements, depth, n.is_partial or order.outer)
         for v, name in zip(n.op.results, names, strict=True):
             for buffer, offset in self._targets(n, v, kept):
-                self.after.append(Store(buffer, offset, name, depth))
+                self.after.append(Store(buffer, offset, Ref(name), depth))
 
     def _loops(self, suffix: int) -> int:
         """Loops over the last `suffix` inner dimensions."""
         return suffix + sum(d in self.cut_runs for d in list(self.inner)[len(self.inner) - suffix :])
 
     def _accumulate(
-        self, n: Node, kept: tuple[Index, ...], elements: list[str], depth: int, resume: bool
+        self, n: Node, kept: tuple[Index, ...], elements: list[Atomic], depth: int, resume: bool
     ) -> list[str]:
         """Scalar accumulators over the loops inside `depth`; `resume`: they go on from memory."""
         names = [self._name("acc") for _ in elements]
         for name, v, init in zip(names, n.op.results, inits(n.op), strict=True):
-            start = self.builder.value(init, ())
+            start: Atomic = self.builder.value(init, ())
             if resume:
                 start = self.builder.read(*self._targets(n, v, kept)[0], depth)
             self.accumulators.append(Accumulator(name, start, depth, v.tensor.dtype.compute))
@@ -268,7 +269,7 @@ class NestWriter:
             update, inside = self.after, inside - 1
         else:
             update = self.builder.body
-        for name, new in zip(names, self._combine(n.op, names, elements), strict=True):
+        for name, new in zip(names, self._combine(n.op, list(map(Ref, names)), elements), strict=True):
             update.append(Let(name, new, inside))
         self.combines.append(self._across(n, tuple(names)))
         return names
@@ -277,34 +278,35 @@ class NestWriter:
         """The combination of accumulators with others of the same kind, whatever loops they ran over."""
         op = n.op
         body, self.builder.body = self.builder.body, []
-        results = self._combine(op, names, [name + OTHER for name in names])
+        results = self._combine(op, [Ref(name) for name in names], [Ref(name + OTHER) for name in names])
         lets, self.builder.body = self.builder.body, body
         buffers = tuple(self.lane.stores[v].buffer for v in op.results) if n.is_partial else ()
         return Combine(names, tuple(i for i in lets if isinstance(i, Let)), tuple(results), buffers)
 
-    def _block_sum(self, op: Op, v: Value, element: str) -> str:
+    def _block_sum(self, op: Op, v: Value, element: Atomic) -> Ref:
         """The sum over the innermost loop alone."""
         part, inside = self._name("part"), len(self.loops)
         self.accumulators.append(Accumulator(part, self._identity(op, v), inside - 1, v.tensor.dtype.compute))
         self.builder.depth_of[part] = inside
-        self.builder.body.append(Let(part, self._combine(op, [part], [element])[0], inside))
-        return part
+        self.builder.body.append(Let(part, self._combine(op, [Ref(part)], [element])[0], inside))
+        return Ref(part)
 
     def _name(self, kind: str) -> str:
         return self.builder.names().replace("v", kind)
 
-    def _combine(self, op: Op, left: Sequence[str], right: Sequence[str]) -> list[str]:
+    def _combine(self, op: Op, left: Sequence[Atomic], right: Sequence[Atomic]) -> list[Expr]:
         monoid = op.attrs.get("monoid")
         if monoid is None:
             return list(self.builder.region(op.regions[0], [*left, *right]))
         rule = lookup(monoid)
         free = rule.reassociated if op.results[0].tensor.dtype.is_float else None
-        template = free or (rule.scalar(op.regions[0].ops[0]) if rule.scalar else None)
-        if template is None:
+        own = rule.scalar(op.regions[0].ops[0]) if rule.scalar else None
+        combine = formula(free) if free else own
+        if combine is None:
             raise CannotLowerError(f"'{monoid}' has no scalar form for these types")
-        return [template.format(left[0], right[0])]
+        return [combine(left[0], right[0])]
 
-    def _identity(self, op: Op, v: Value) -> str:
+    def _identity(self, op: Op, v: Value) -> Const:
         return literal(identities(op)[op.results.index(v)], v.tensor.dtype.compute)
 
     def _targets(self, n: Node, v: Value, kept: tuple[Index, ...]) -> list[tuple[Buffer, Index]]:
@@ -322,23 +324,25 @@ class NestWriter:
         found += [(p.buffer, self.builder.moved(p, offset)) for p in self.lane.written.get(v, ())]
         return found
 
-    def _update(self, n: Node, kept: tuple[Index, ...], elements: list[str]) -> None:
+    def _update(self, n: Node, kept: tuple[Index, ...], elements: list[Atomic]) -> None:
         """Accumulators in memory: load, combine, store (once per step where rows are unrolled)."""
         targets = [self._targets(n, v, kept) for v in n.op.results]
         depths = [self._update_depth(n, v) for v in n.op.results]
         if n.is_partial or loop_order(n, self.rows).outer:
             places = zip(targets, depths, strict=True)
-            old = [self._running.get(t[0]) or self.builder.read(*t[0], depth) for t, depth in places]
+            old: list[Atomic] = [
+                self._running.get(t[0]) or self.builder.read(*t[0], depth) for t, depth in places
+            ]
         else:
             old = [self.builder.value(init, ()) for init in inits(n.op)]
-        texts = zip(self._combine(n.op, old, elements), depths, strict=True)
-        new = [self.builder.let(text, (), depth) for text, depth in texts]
-        for found, name in zip(targets, new, strict=True):
+        values = zip(self._combine(n.op, old, elements), depths, strict=True)
+        new = [self.builder.let(value, depth) for value, depth in values]
+        for found, value in zip(targets, new, strict=True):
             if found[0] in self._running:
                 self._drop_stores(found)
-            self._running[found[0]] = name
+            self._running[found[0]] = value
             for target in found:
-                self.builder.store(*target, name)
+                self.builder.store(*target, value)
         if n.is_partial and all(t[0][0] not in c.buffers for c in self.combines for t in targets):
             self.combines.append(self._across(n, tuple(self._name("total") for _ in targets)))
 

@@ -36,7 +36,7 @@ POINTERS = 63  # the buffer number of the table of addresses
 
 def compile_source(source: str, name: str = "kernel") -> Any:
     """The function `name(bufs, n)` of a source in the vocabulary, compiled as kernels are."""
-    names = {**vars(math), **{t: getattr(numba, t) for t in NUMBA_TYPES}}
+    names = {**math.functions(), **{t: getattr(numba, t) for t in NUMBA_TYPES}}
     exec(source, names)
     options = {"fastmath": {"contract"}, "error_model": "numpy"}
     return numba.njit("void(int64, int64)", **options)(names[name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,15 @@ import pytest
 from cpu_loop import NUMPY, run_separate_loops
 
 from jstitch.codegen.cpu import math
+from jstitch.codegen.intrinsics import INTRINSICS
+from jstitch.codegen.print_expr import print_expr
+from jstitch.ir.expr import Formula, Ref, calls
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OPS, OpDef
 from jstitch.ir.types import DType, TensorType
 
 SIZE = 400
+OPERANDS = [Ref(f"{{{k}}}") for k in range(3)]
 PARTS = 3  # of one dtype's ops, to keep the compiled functions small
 NAMES = {DType.of(dtype): name for name, dtype in NUMPY.items()}
 TOLERANCE = {
@@ -58,9 +62,9 @@ def scalar_text(definition: OpDef, dtype: DType) -> list[tuple[Op, str]]:
     found = []
     for attrs in ATTRS.get(definition.name, [{}]):
         for op in candidates(definition.name, dtype, attrs):
-            text = definition.scalar(op)
-            if text is not None:
-                found.append((op, text))
+            formula = definition.scalar(op)
+            if formula is not None:
+                found.append((op, print_expr(formula(*OPERANDS[: len(op.operands)]))))
     return found
 
 
@@ -73,9 +77,18 @@ def candidates(name: str, dtype: DType, attrs: dict[str, Any]) -> list[Op]:
         case "stablehlo.compare" | "stablehlo.is_finite":
             return [make_op(name, [dtype] * (2 if name.endswith("compare") else 1), DType.BOOL, attrs)]
     unary = make_op(name, [dtype], dtype, attrs)
-    text = OPS[name].scalar(unary) if OPS[name].scalar else None  # type: ignore[misc]
-    arity = 1 + max((int(n) for n in re.findall(r"\{(\d)\}", text or "")), default=0)
+    formula = OPS[name].scalar(unary) if OPS[name].scalar else None  # type: ignore[misc]
+    arity = 1 if formula is None else next(n for n in (1, 2, 3) if takes(formula, n))
     return [make_op(name, [dtype] * arity, dtype, attrs)]
+
+
+def takes(formula: Formula, arity: int) -> bool:
+    """Whether the formula is one of so many operands."""
+    try:
+        made = formula(*OPERANDS[:arity])
+    except TypeError:
+        return False
+    return all(INTRINSICS[c.function].arity == len(c.args) for c in calls(made))
 
 
 def inputs(definition: OpDef, op: Op) -> list[np.ndarray]:
@@ -109,9 +122,10 @@ def test_the_table_is_not_empty() -> None:
 
 def test_every_function_the_table_names_exists() -> None:
     texts = [text for name, dtype in TABLE for _, text in scalar_text(OPS[name], dtype)]
-    texts += [d.reassociated for d in OPS.values() if d.reassociated]
-    used = {function for text in texts for function in re.findall(r"([A-Za-z_]\w*)\(", text)}
-    assert used - set(vars(math)) == set()
+    nodes = (n for text in texts for n in ast.walk(ast.parse(text.format("a", "b", "c"))))
+    used = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+    used |= {d.reassociated for d in OPS.values() if d.reassociated}
+    assert used - set(math.functions()) == set()
 
 
 EVERY_RUN = (DType.BOOL, DType.S32, DType.U32, DType.F32)

@@ -26,8 +26,10 @@ from jstitch.codegen.kernel_ir import (
 )
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
+from jstitch.ir.expr import Const, Expr, Number, Ref, call
 from jstitch.ir.graph import Graph
 from jstitch.ir.index import Var, add, const, var
+from jstitch.ir.types import DType
 from jstitch.options import CompileOptions
 from jstitch.passes.base import profile
 from jstitch.passes.graph.pipeline import run
@@ -246,14 +248,20 @@ def test_a_nest_that_stands_there_twice() -> None:
 
 
 def test_names_that_are_not_defined_here() -> None:
-    def text(new: str) -> Change:
+    def value(new: Expr) -> Change:
         def change(instr: Instr) -> Instr:
             assert isinstance(instr, Let)
-            return replace(instr, text=new)
+            return replace(instr, value=new)
 
         return once(Let, change)
 
-    assert complaint(instructions(softmax(), text("nowhere + float32(1.0)")), "'nowhere' is used before")
+    one, foreign_number = Const(1.0, DType.F32), Number(var(Var("i9", 3)))
+    assert complaint(
+        instructions(softmax(), value(call("add", Ref("nowhere"), one))), "'nowhere' is used before"
+    )
+    assert complaint(instructions(softmax(), value(foreign_number)), "'i9' of extent 3 is no variable here")
+    assert complaint(instructions(softmax(), value(call("cosh", one, one))), "'cosh' of 2 arguments")
+    assert complaint(instructions(softmax(), value(call("no_such", one))), "'no_such' of 1 arguments")
     deep = instructions(softmax(), once(Let, lambda i: replace(i, depth=0)))
     assert complaint(deep, "is used before it is defined")
     foreign = var(Var("i9", 3))

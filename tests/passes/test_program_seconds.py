@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from jstitch.codegen.vocabulary import cpu_cpi
+from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
 from jstitch.ir.ops.build import elementwise, slice_

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from jstitch.ir.expr import Formula, call, formula, itself
 from jstitch.ir.graph import Op
 from jstitch.ir.ops import numerics as n
 from jstitch.ir.ops.definition import Arrays, OpClass, OpDef, define
@@ -11,12 +12,12 @@ from jstitch.ir.ops.elementwise import by_dtype
 from jstitch.ir.types import DType
 
 _COMPARE = {
-    "EQ": ("==", np.equal),
-    "NE": ("!=", np.not_equal),
-    "LT": ("<", np.less),
-    "LE": ("<=", np.less_equal),
-    "GT": (">", np.greater),
-    "GE": (">=", np.greater_equal),
+    "EQ": np.equal,
+    "NE": np.not_equal,
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
 }
 _WIDTHS = {
     "s8": 1,
@@ -41,14 +42,13 @@ def _total_order(x: np.ndarray) -> np.ndarray:
 def _compare(op: Op, x: np.ndarray, y: np.ndarray) -> Arrays:
     if op.attrs.get("compare_type") == "TOTALORDER" and op.operands[0].tensor.dtype.is_float:
         x, y = _total_order(x), _total_order(y)
-    return (np.asarray(_COMPARE[op.attrs["comparison_direction"]][1](n.widen(x), n.widen(y))),)
+    return (np.asarray(_COMPARE[op.attrs["comparison_direction"]](n.widen(x), n.widen(y))),)
 
 
-def _compare_scalar(op: Op) -> str | None:
+def _compare_scalar(op: Op) -> Formula | None:
     if op.attrs.get("compare_type") == "TOTALORDER" and op.operands[0].tensor.dtype.is_float:
         return None
-    expression = f"{{0}} {_COMPARE[op.attrs['comparison_direction']][0]} {{1}}"
-    return by_dtype(expression, expression, expression, expression)(op)
+    return by_dtype(*[op.attrs["comparison_direction"].lower()] * 4)(op)
 
 
 def _select(op: Op, p: np.ndarray, a: np.ndarray, b: np.ndarray) -> Arrays:
@@ -64,9 +64,9 @@ def _convert(op: Op, x: np.ndarray) -> Arrays:
         return (n.convert(x, op.result.tensor.dtype),)
 
 
-def _convert_scalar(op: Op) -> str | None:
+def _convert_scalar(op: Op) -> Formula | None:
     source, target = (n.kernel_name(v.tensor.dtype) for v in (op.operands[0], op.result))
-    return f"convert_{target}({{0}})" if source and target else None
+    return formula(f"convert_{target}") if source and target else None
 
 
 def _bitcast(op: Op, x: np.ndarray) -> Arrays:
@@ -78,12 +78,12 @@ def _bitcast(op: Op, x: np.ndarray) -> Arrays:
     return (x[..., None].view(target) if x.dtype.itemsize > target.itemsize else x.view(target),)
 
 
-def _bitcast_scalar(op: Op) -> str | None:
+def _bitcast_scalar(op: Op) -> Formula | None:
     source, target = (n.kernel_name(v.tensor.dtype) for v in (op.operands[0], op.result))
     if source == target and source is not None:
-        return "{0}"
+        return itself
     same_width = _WIDTHS.get(source or "", 0) == _WIDTHS.get(target or "", -1)
-    return f"bitcast_{target}({{0}})" if same_width else None
+    return formula(f"bitcast_{target}") if same_width else None
 
 
 def _reduce_precision(op: Op, x: np.ndarray) -> Arrays:
@@ -113,13 +113,13 @@ def _round_bits(x: np.ndarray, exponent: int, mantissa: int, own_exponent: int) 
     return np.where(np.isnan(x), x, rounded)
 
 
-def _reduce_precision_scalar(op: Op) -> str | None:
+def _reduce_precision_scalar(op: Op) -> Formula | None:
     """bfloat16's format only rounds the mantissa, which is the conversion there and back."""
     match op.operands[0].tensor.dtype, op.attrs["exponent_bits"], op.attrs["mantissa_bits"]:
         case DType.F32, 8, 7:
-            return "convert_bf16({0})"
+            return formula("convert_bf16")
         case (DType.F32, 8, 23) | (DType.BF16, 8, 7 | 23) | (DType.F16, 5 | 8, 10 | 23) | (DType.F64, 11, 52):
-            return "{0}"
+            return itself
         case _:
             return None
 
@@ -139,7 +139,7 @@ define(
         "stablehlo.select",
         OpClass.LIGHT,
         _select,
-        scalar=by_dtype(*["select({0}, {1}, {2})"] * 4),
+        scalar=by_dtype(*["select"] * 4),
     )
 )
 define(
@@ -147,7 +147,7 @@ define(
         "stablehlo.clamp",
         OpClass.LIGHT,
         n.elementwise(_clamp),
-        scalar=by_dtype(*["minimum(maximum({0}, {1}), {2})"] * 3),
+        scalar=by_dtype(*[lambda low, x, high: call("minimum", call("maximum", low, x), high)] * 3),
         flops=2.0,
     )
 )

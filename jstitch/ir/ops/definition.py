@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from jstitch.ir.expr import Formula
 from jstitch.ir.graph import Op
 from jstitch.ir.index import Case, Index
 from jstitch.ir.schedule import Schedule
@@ -47,14 +48,14 @@ class OpDef:
     op_class: see OpClass; decides which passes look at the op.
     reference: (op, operand arrays) -> result arrays, in NumPy: the oracle.
     attrs: Graph attribute name -> codec name in the importer/exporter (`i64`, `dims`, `bool`, ...).
-    scalar: elementwise only. (op) -> a Python expression over {0}, {1}, ... in the emitters' vocabulary
-        (codegen/*/math.py), valid for the operand types of this op; None when no kernel has it.
+    scalar: elementwise only. (op) -> the kernel expression of its operands' elements, valid for the operand
+        types of this op; None when no kernel has it.
     result_dtype: elementwise only. The result has its operands' element type, is bool, or has one of its own.
     cases: shape and index ops. (op, result index) -> where the element comes from: the first Case whose
         conditions hold; the last one has none. A Dynamic atom names an operand by its number.
     position: iota only. (op, result index) -> the element's value.
     identity: ops that combine a reduction only. The value that changes nothing, for an element type.
-    reassociated: the same expression on floats, free to be vectorised when it accumulates a reduction.
+    reassociated: the function that computes it on floats, free to be vectorised where it accumulates.
     in_place: XLA writes the result in the first operand's memory; a kernel would copy all of it.
     flops: arithmetic per element. cpi: cycles per instruction class, relative to an add. cpu_cpi: the same
         of the CPU backend's form where it differs much, measured on 8 lanes of float32 (AVX2).
@@ -66,7 +67,7 @@ class OpDef:
     op_class: OpClass
     reference: Callable[..., Arrays] | None = None
     attrs: Mapping[str, str] = field(default_factory=dict)
-    scalar: Callable[[Op], str | None] | None = None
+    scalar: Callable[[Op], Formula | None] | None = None
     result_dtype: Literal["operands", "bool", "own"] = "operands"
     cases: Callable[[Op, tuple[Index, ...]], tuple[Case, ...]] | None = None
     position: Callable[[Op, tuple[Index, ...]], Index] | None = None

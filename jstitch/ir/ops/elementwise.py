@@ -10,6 +10,7 @@ from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 
+from jstitch.ir.expr import Formula, call, formula, itself
 from jstitch.ir.graph import Op
 from jstitch.ir.ops import numerics as n
 from jstitch.ir.ops import special
@@ -20,24 +21,28 @@ ACCURACY = {"result_accuracy": "accuracy"}
 EXPENSIVE = 8.0
 
 
-def by_dtype(
-    floats: str | None = None,
-    signed: str | None = None,
-    unsigned: str | None = None,
-    bools: str | None = None,
-) -> Callable[[Op], str | None]:
-    """Choose the kernel expression by the last operand's dtype (`select`'s first one is the predicate)."""
+Choice = str | Formula | None
+"""Of a kernel expression: a function of `codegen.intrinsics` by name, or what is made of several."""
 
-    def scalar(op: Op) -> str | None:
+
+def by_dtype(
+    floats: Choice = None, signed: Choice = None, unsigned: Choice = None, bools: Choice = None
+) -> Callable[[Op], Formula | None]:
+    """Choose the kernel expression by the last operand's dtype (`select`'s first one is the predicate)."""
+    of_floats, of_signed, of_unsigned, of_bools = (
+        formula(choice) if isinstance(choice, str) else choice for choice in (floats, signed, unsigned, bools)
+    )
+
+    def scalar(op: Op) -> Formula | None:
         types = [v.tensor.dtype for v in (*op.operands, *op.results)]
         dtype = op.operands[-1].tensor.dtype
         if any(n.kernel_name(t) is None for t in types):
             return None
         if dtype.is_float:
-            return floats
+            return of_floats
         if dtype is DType.BOOL:
-            return bools
-        return signed if dtype.is_signed else unsigned
+            return of_bools
+        return of_signed if dtype.is_signed else of_unsigned
 
     return scalar
 
@@ -45,15 +50,15 @@ def by_dtype(
 class _Kinds(TypedDict, total=False):
     """Kernel expressions of the dtypes that are not floats."""
 
-    signed: str
-    unsigned: str
-    bools: str
+    signed: Choice
+    unsigned: Choice
+    bools: Choice
 
 
 def _light(
     name: str,
     function: n.NumpyFunction,
-    floats: str | None = None,
+    floats: Choice = None,
     identity: Callable[[DType], float | int | bool] | None = None,
     reassociated: str | None = None,
     result_dtype: Literal["operands", "bool", "own"] = "operands",
@@ -98,12 +103,16 @@ def _expensive(
     )
 
 
-def _all(expression: str) -> _Kinds:
+def _all(expression: Choice) -> _Kinds:
     return {"signed": expression, "unsigned": expression}
 
 
-def _every(expression: str) -> _Kinds:
+def _every(expression: Choice) -> _Kinds:
     return {"signed": expression, "unsigned": expression, "bools": expression}
+
+
+def _square(function: str) -> Formula:
+    return lambda x: call(function, x, x)
 
 
 def _maximum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -122,19 +131,19 @@ def _minimum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(smaller)
 
 
-_light("stablehlo.abs", np.abs, "abs_({0})", signed="iabs({0})", unsigned="{0}", result_dtype="own")
-_light("stablehlo.negate", np.negative, "-{0}", **_all("ineg({0})"))
-_light("stablehlo.sign", special.sign, "sign({0})", signed="isign({0})")
-_light("stablehlo.floor", np.floor, "floor({0})")
-_light("stablehlo.ceil", np.ceil, "ceil({0})")
-_light("stablehlo.round_nearest_even", np.rint, "round_half_even({0})")
-_light("stablehlo.round_nearest_afz", special.round_half_away, "round_half_away({0})")
-_light("stablehlo.is_finite", np.isfinite, "is_finite({0})", result_dtype="bool")
-_light("stablehlo.not", np.invert, **_every("not_({0})"))
-_light("stablehlo.popcnt", special.popcnt, **_all("popcnt({0})"))
-_light("stablehlo.count_leading_zeros", special.count_leading_zeros, **_all("clz({0})"))
-_light("chlo.square", np.square, "{0} * {0}", **_all("imul({0}, {0})"))
-_light("chlo.conj", np.conj, "{0}")
+_light("stablehlo.abs", np.abs, "abs_", signed="iabs", unsigned=itself, result_dtype="own")
+_light("stablehlo.negate", np.negative, "neg", **_all("ineg"))
+_light("stablehlo.sign", special.sign, "sign", signed="isign")
+_light("stablehlo.floor", np.floor, "floor")
+_light("stablehlo.ceil", np.ceil, "ceil")
+_light("stablehlo.round_nearest_even", np.rint, "round_half_even")
+_light("stablehlo.round_nearest_afz", special.round_half_away, "round_half_away")
+_light("stablehlo.is_finite", np.isfinite, "is_finite", result_dtype="bool")
+_light("stablehlo.not", np.invert, **_every("not_"))
+_light("stablehlo.popcnt", special.popcnt, **_all("popcnt"))
+_light("stablehlo.count_leading_zeros", special.count_leading_zeros, **_all("clz"))
+_light("chlo.square", np.square, _square("mul"), **_all(_square("imul")))
+_light("chlo.conj", np.conj, itself)
 _light("stablehlo.real", np.real, result_dtype="own")
 _light("stablehlo.imag", np.imag, result_dtype="own")
 _light("stablehlo.complex", special.make_complex, result_dtype="own")
@@ -142,47 +151,47 @@ _light("stablehlo.complex", special.make_complex, result_dtype="own")
 _light(
     "stablehlo.add",
     np.add,
-    "{0} + {1}",
+    "add",
     lambda dtype: 0,
-    "add_reassoc({0}, {1})",
-    signed="iadd({0}, {1})",
-    unsigned="iadd({0}, {1})",
-    bools="or_({0}, {1})",
+    "add_reassoc",
+    signed="iadd",
+    unsigned="iadd",
+    bools="or_",
 )
-_light("stablehlo.subtract", np.subtract, "{0} - {1}", **_all("isub({0}, {1})"))
+_light("stablehlo.subtract", np.subtract, "sub", **_all("isub"))
 _light(
     "stablehlo.multiply",
     np.multiply,
-    "{0} * {1}",
+    "mul",
     lambda dtype: 1,
-    "mul_reassoc({0}, {1})",
-    signed="imul({0}, {1})",
-    unsigned="imul({0}, {1})",
-    bools="and_({0}, {1})",
+    "mul_reassoc",
+    signed="imul",
+    unsigned="imul",
+    bools="and_",
 )
 _light(
     "stablehlo.maximum",
     _maximum,
-    "maximum({0}, {1})",
+    "maximum",
     n.smallest,
-    "max_reassoc({0}, {1})",
-    **_every("maximum({0}, {1})"),
+    "max_reassoc",
+    **_every("maximum"),
 )
 _light(
     "stablehlo.minimum",
     _minimum,
-    "minimum({0}, {1})",
+    "minimum",
     n.largest,
-    "min_reassoc({0}, {1})",
-    **_every("minimum({0}, {1})"),
+    "min_reassoc",
+    **_every("minimum"),
 )
-_light("stablehlo.and", np.bitwise_and, identity=n.all_ones, **_every("and_({0}, {1})"))
-_light("stablehlo.or", np.bitwise_or, identity=lambda dtype: 0, **_every("or_({0}, {1})"))
-_light("stablehlo.xor", np.bitwise_xor, identity=lambda dtype: 0, **_every("xor({0}, {1})"))
-_light("stablehlo.shift_left", special.shift_left, **_all("shl({0}, {1})"))
-_light("stablehlo.shift_right_logical", special.shift_right_logical, **_all("shr_logical({0}, {1})"))
-_light("stablehlo.shift_right_arithmetic", special.shift_right_arithmetic, **_all("shr_arithmetic({0}, {1})"))
-_light("chlo.next_after", np.nextafter, "next_after({0}, {1})")
+_light("stablehlo.and", np.bitwise_and, identity=n.all_ones, **_every("and_"))
+_light("stablehlo.or", np.bitwise_or, identity=lambda dtype: 0, **_every("or_"))
+_light("stablehlo.xor", np.bitwise_xor, identity=lambda dtype: 0, **_every("xor"))
+_light("stablehlo.shift_left", special.shift_left, **_all("shl"))
+_light("stablehlo.shift_right_logical", special.shift_right_logical, **_all("shr_logical"))
+_light("stablehlo.shift_right_arithmetic", special.shift_right_arithmetic, **_all("shr_arithmetic"))
+_light("chlo.next_after", np.nextafter, "next_after")
 _light("chlo.mulhi", special.multiply_high)
 
 define(
@@ -190,7 +199,7 @@ define(
         "stablehlo.divide",
         OpClass.LIGHT,
         n.elementwise(n.divide),
-        scalar=by_dtype("{0} / {1}", "idiv({0}, {1})", "idiv({0}, {1})"),
+        scalar=by_dtype("div", "idiv", "idiv"),
         cpi=4.0,
         cpu_cpi=1.3,
     )
@@ -200,41 +209,41 @@ define(
         "stablehlo.remainder",
         OpClass.EXPENSIVE,
         n.elementwise(n.remainder),
-        scalar=by_dtype("remainder_({0}, {1})", "irem({0}, {1})", "irem({0}, {1})"),
+        scalar=by_dtype("remainder_", "irem", "irem"),
         flops=4.0,
         cpi=EXPENSIVE,
         cpu_cpi=52.0,
     )
 )
 
-_expensive("stablehlo.sqrt", special.sqrt, "sqrt({0})", (0.0, 9.0), cpi=4.0, flops=1.0, cpu=3.0)
-_expensive("stablehlo.rsqrt", special.rsqrt, "rsqrt({0})", (0.01, 9.0), cpi=4.0, flops=2.0, cpu=6.5)
-_expensive("stablehlo.cbrt", np.cbrt, "cbrt({0})", cpu=79.0)
-_expensive("stablehlo.exponential", np.exp, "exp({0})", cpu=7.0)
-_expensive("stablehlo.exponential_minus_one", np.expm1, "expm1({0})", cpu=9.0)
-_expensive("stablehlo.log", np.log, "log({0})", (0.01, 9.0), cpu=13.0)
-_expensive("stablehlo.log_plus_one", np.log1p, "log1p({0})", (-0.9, 9.0), cpu=20.0)
-_expensive("stablehlo.logistic", special.logistic, "logistic({0})", cpu=9.0)
-_expensive("stablehlo.tanh", np.tanh, "tanh({0})", cpi=10.0, cpu=5.5)
-_expensive("stablehlo.sine", np.sin, "sin({0})", cpi=12.0, cpu=53.0)
-_expensive("stablehlo.cosine", np.cos, "cos({0})", cpi=12.0, cpu=39.0)
-_expensive("stablehlo.tan", np.tan, "tan({0})", (-1.4, 1.4), cpi=16.0, cpu=69.0)
-_expensive("stablehlo.atan2", np.arctan2, "atan2({0}, {1})", cpi=16.0, cpu=58.0)
-_expensive("stablehlo.power", special.power, "pow_({0}, {1})", (0.01, 4.0), cpi=20.0, cpu=60.0)
-_expensive("chlo.tan", np.tan, "tan({0})", (-1.4, 1.4), cpi=16.0, cpu=69.0)
-_expensive("chlo.sinh", np.sinh, "sinh({0})", cpi=12.0, cpu=37.0)
-_expensive("chlo.cosh", np.cosh, "cosh({0})", cpi=12.0, cpu=33.0)
-_expensive("chlo.asin", np.arcsin, "asin({0})", (-1.0, 1.0), cpi=12.0, cpu=55.0)
-_expensive("chlo.acos", np.arccos, "acos({0})", (-1.0, 1.0), cpi=12.0, cpu=62.0)
-_expensive("chlo.atan", np.arctan, "atan({0})", cpi=12.0, cpu=49.0)
-_expensive("chlo.asinh", np.arcsinh, "asinh({0})", cpi=16.0, cpu=70.0)
-_expensive("chlo.acosh", np.arccosh, "acosh({0})", (1.0, 9.0), cpi=16.0, cpu=64.0)
-_expensive("chlo.atanh", np.arctanh, "atanh({0})", (-0.9, 0.9), cpi=16.0, cpu=66.0)
-_expensive("chlo.erf", special.erf, "erf({0})", cpi=12.0, cpu=7.0)
-_expensive("chlo.erfc", special.erfc, "erfc({0})", cpi=14.0, cpu=60.0)
-_expensive("chlo.erf_inv", special.erf_inv, "erf_inv({0})", (-0.99, 0.99), cpi=14.0, cpu=37.0)
-_expensive("chlo.lgamma", special.lgamma, "lgamma({0})", (0.1, 9.0), cpi=20.0, cpu=190.0)
-_expensive("chlo.digamma", special.digamma, "digamma({0})", (0.1, 9.0), cpi=20.0, cpu=190.0)
+_expensive("stablehlo.sqrt", special.sqrt, "sqrt", (0.0, 9.0), cpi=4.0, flops=1.0, cpu=3.0)
+_expensive("stablehlo.rsqrt", special.rsqrt, "rsqrt", (0.01, 9.0), cpi=4.0, flops=2.0, cpu=6.5)
+_expensive("stablehlo.cbrt", np.cbrt, "cbrt", cpu=79.0)
+_expensive("stablehlo.exponential", np.exp, "exp", cpu=7.0)
+_expensive("stablehlo.exponential_minus_one", np.expm1, "expm1", cpu=9.0)
+_expensive("stablehlo.log", np.log, "log", (0.01, 9.0), cpu=13.0)
+_expensive("stablehlo.log_plus_one", np.log1p, "log1p", (-0.9, 9.0), cpu=20.0)
+_expensive("stablehlo.logistic", special.logistic, "logistic", cpu=9.0)
+_expensive("stablehlo.tanh", np.tanh, "tanh", cpi=10.0, cpu=5.5)
+_expensive("stablehlo.sine", np.sin, "sin", cpi=12.0, cpu=53.0)
+_expensive("stablehlo.cosine", np.cos, "cos", cpi=12.0, cpu=39.0)
+_expensive("stablehlo.tan", np.tan, "tan", (-1.4, 1.4), cpi=16.0, cpu=69.0)
+_expensive("stablehlo.atan2", np.arctan2, "atan2", cpi=16.0, cpu=58.0)
+_expensive("stablehlo.power", special.power, "pow_", (0.01, 4.0), cpi=20.0, cpu=60.0)
+_expensive("chlo.tan", np.tan, "tan", (-1.4, 1.4), cpi=16.0, cpu=69.0)
+_expensive("chlo.sinh", np.sinh, "sinh", cpi=12.0, cpu=37.0)
+_expensive("chlo.cosh", np.cosh, "cosh", cpi=12.0, cpu=33.0)
+_expensive("chlo.asin", np.arcsin, "asin", (-1.0, 1.0), cpi=12.0, cpu=55.0)
+_expensive("chlo.acos", np.arccos, "acos", (-1.0, 1.0), cpi=12.0, cpu=62.0)
+_expensive("chlo.atan", np.arctan, "atan", cpi=12.0, cpu=49.0)
+_expensive("chlo.asinh", np.arcsinh, "asinh", cpi=16.0, cpu=70.0)
+_expensive("chlo.acosh", np.arccosh, "acosh", (1.0, 9.0), cpi=16.0, cpu=64.0)
+_expensive("chlo.atanh", np.arctanh, "atanh", (-0.9, 0.9), cpi=16.0, cpu=66.0)
+_expensive("chlo.erf", special.erf, "erf", cpi=12.0, cpu=7.0)
+_expensive("chlo.erfc", special.erfc, "erfc", cpi=14.0, cpu=60.0)
+_expensive("chlo.erf_inv", special.erf_inv, "erf_inv", (-0.99, 0.99), cpi=14.0, cpu=37.0)
+_expensive("chlo.lgamma", special.lgamma, "lgamma", (0.1, 9.0), cpi=20.0, cpu=190.0)
+_expensive("chlo.digamma", special.digamma, "digamma", (0.1, 9.0), cpi=20.0, cpu=190.0)
 _expensive("chlo.bessel_i1e", special.bessel_i1e, None, cpi=20.0)
 _expensive("chlo.zeta", special.zeta, None, (1.5, 9.0), cpi=40.0)
 _expensive("chlo.polygamma", special.polygamma, None, (0.5, 4.0), cpi=40.0)

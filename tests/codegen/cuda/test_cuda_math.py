@@ -10,7 +10,7 @@ import pytest
 from cuda_kernels import DTYPES, NUMPY, TARGETS, assemble, elementwise, needs_numba_cuda, ptx, run_elementwise
 
 from jstitch.codegen.cuda import math
-from jstitch.codegen.vocabulary import FUNCTIONS
+from jstitch.codegen.intrinsics import INTRINSICS, Takes
 
 pytestmark = needs_numba_cuda
 INTEGERS = [f"{letter}{width}" for letter in "su" for width in (8, 16, 32, 64)]
@@ -121,8 +121,8 @@ def known(name: str, *values: Any) -> Any:
     if name == "pow_" and values[0] == -np.inf and values[1] == 0.5:
         return values[0] * -1
     if name == "lgamma":
-        return values[0].dtype.type(FUNCTIONS[name](np.float64(values[0])))
-    return FUNCTIONS[name](*values)
+        return values[0].dtype.type(INTRINSICS[name].reference(np.float64(values[0])))
+    return INTRINSICS[name].reference(*values)
 
 
 @pytest.mark.parametrize("capability", GENERATIONS)
@@ -160,7 +160,7 @@ def test_conversions(source: str, capability: tuple[int, int]) -> None:
         x = x.astype(NUMPY[source])
     results = [(f"convert_{target}({{0}})", target) for target in NUMPY]
     for (_, target), got in zip(results, run_elementwise(results, [x], capability), strict=True):
-        function = FUNCTIONS[f"convert_{target}"]
+        function = INTRINSICS[f"convert_{target}"].reference
         check(f"{source} -> {target}", got, [function(v) for v in _wide(x)], [x], 0.0)
 
 
@@ -187,14 +187,16 @@ def test_select(dtype: str) -> None:
 
 def test_the_vocabulary_is_that_of_the_other_target_and_more() -> None:
     tested = {n for names in (*UNARY.values(), *BINARY.values()) for n in names}
-    scalar = {n for n in math.VOCABULARY if n in FUNCTIONS and not n.startswith(("convert_", "bitcast_"))}
-    assert scalar - tested == {"select", "quotient", "remainder_pos", "clamp_index"}
-    only_cpu = {"exp_nonpositive"}  # its emitter's own choice
-    assert set(FUNCTIONS) - {f"bitcast_{d}" for d in NUMPY} - only_cpu <= set(math.VOCABULARY)
+    known = math.function_names()
+    scalar = {n for n in known & set(INTRINSICS) if not n.startswith(("convert_", "bitcast_"))}
+    only_cpu = {"exp_nonpositive", "divide_invariant"}  # its emitter's own choice
+    assert scalar - tested - only_cpu == {"select", "quotient", "remainder_pos", "clamp_index"}
+    operators = {n for n, row in INTRINSICS.items() if row.takes is Takes.OPERATORS}
+    assert set(INTRINSICS) - {f"bitcast_{d}" for d in NUMPY} - operators <= known
 
 
 def test_names_can_be_imported() -> None:
-    assert math.exp is math.VOCABULARY["exp"]
+    assert math.exp is math.find_function("exp")
     assert math.registers_f32 == "registers_f32"
     with pytest.raises(AttributeError, match="nothing_like_it"):
         math.nothing_like_it  # noqa: B018

@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jstitch.codegen.cuda.simulate_functions import DTYPES, VECTORISED
-from jstitch.codegen.vocabulary import FUNCTIONS
+from jstitch.codegen.cuda.simulate_functions import DTYPES, vectorised
+from jstitch.codegen.intrinsics import INTRINSICS
 from tests.codegen.cuda.simulated import floats, run, zeros
 
 
@@ -72,20 +72,25 @@ def test_narrow_floats_are_float32_in_registers() -> None:
     np.testing.assert_array_equal(y, wide.astype(ml_dtypes.bfloat16))
 
 
-@pytest.mark.parametrize("name", sorted(n for n in VECTORISED if not n.startswith("bitcast_")))
+@pytest.mark.parametrize(
+    "name", sorted(n for n in INTRINSICS if vectorised(n) and not n.startswith("bitcast_"))
+)
 def test_functions_are_those_of_the_scalar_vocabulary(name: str) -> None:
     """Over lanes as one by one, for every dtype that the scalar function takes."""
-    tried = 0
+    tried, function = 0, vectorised(name)
+    assert function is not None
     for dtype in (np.float32, np.float64, np.int32, np.uint8, np.int64, np.bool_):
         x = (np.random.default_rng(1).normal(size=(3, 9)) * 3).astype(dtype)
         for arity in (1, 2):
             try:
                 with np.errstate(all="ignore"):
-                    expected = [FUNCTIONS[name](*(x[k, i] for k in range(arity))) for i in range(9)]
+                    expected = [
+                        INTRINSICS[name].reference(*(x[k, i] for k in range(arity))) for i in range(9)
+                    ]
             except Exception:
                 continue
             with np.errstate(all="ignore"):
-                found = VECTORISED[name](*x[:arity])
+                found = function(*x[:arity])
             np.testing.assert_array_equal(found, np.asarray(expected))
             tried += 1
     assert tried

@@ -287,7 +287,7 @@ class NestText:
         if self.width > n:
             body = f"{call}{start} + h * {n}, {name}, h * {n})"
             lines = [f"for h in unroll({self.width // n}):", f"    {body}"]
-        return guarded("" if isinstance(home, InArena) else self._ok(None), lines)
+        return guarded(self._ok(i.buffer if isinstance(home, InArena) else None), lines)
 
     def _call(self, what: str, buffer: Buffer, home: Home | None, n: int) -> str:
         """The call of a memory function up to its element."""

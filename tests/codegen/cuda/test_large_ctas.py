@@ -12,7 +12,7 @@ import pytest
 from jax.scipy.special import gammaln
 
 from benchmarks.check import require_equal
-from benchmarks.workloads.norms import layer_norm
+from benchmarks.workloads.norms import batch_norm, layer_norm
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.ir.interpret import interpret
@@ -81,6 +81,20 @@ def test_partial_results_of_several_teams_in_the_arena(machine: MakeMachine) -> 
     packed = run(with_softmax(gradients), [LONG, *shapes], machine, jnp.bfloat16)
     assert met(packed)[IN_ARENA]
     assert 1024 in blocks(packed)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("rows", "columns"), [(257, 40), (130, 24), (300, 16)])
+def test_teams_past_the_last_row_leave_partial_results_in_the_arena_alone(
+    rows: int, columns: int, machine: MakeMachine
+) -> None:
+    """Teams of less than a warp take part in the last turn whether or not they have a row."""
+
+    def gradients(*args: Any) -> Any:
+        return pullback(batch_norm, *args)
+
+    shapes = [LONG, (rows, columns), (columns,), (columns,), (rows, columns)]
+    assert met(run(with_softmax(gradients), shapes, machine, jnp.bfloat16))[IN_ARENA]
 
 
 @pytest.mark.parametrize("machine", MACHINES)

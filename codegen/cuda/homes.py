@@ -302,7 +302,7 @@ def _choose(homes: Homes, buffer: Buffer, size: int, room: int) -> int:
 def _keep(homes: Homes, key: Kept, size: int, room: int, arena_bytes: int) -> int:
     buffer, offset = key
     words = _words(homes, size, buffer.type.dtype.compute)
-    name = f"x{len(homes.kept)}"
+    name = f"x{homes.tag}{len(homes.kept)}"
     if words <= room and homes.rounds(size) <= UNROLLED:
         homes.kept[key] = InRegisters(name)
         homes.unrolled.add(size)
@@ -331,7 +331,7 @@ def _keep_parts(homes: Homes, key: Kept, size: int, room: int, arena_bytes: int)
         always = Life(0, LATE, (0, LATE), False, buffer.type.dtype.itemsize, elements, LATE, -1)
         arena = InArena(find_offset(always, homes.placed), True)
         homes.placed.append((arena.offset, always))
-    homes.kept[key] = InParts(arena, first, InRegisters(f"x{len(homes.kept)}"), last)
+    homes.kept[key] = InParts(arena, first, InRegisters(f"x{homes.tag}{len(homes.kept)}"), last)
     homes.unrolled.add(size)
     return room - (last - first) * each
 

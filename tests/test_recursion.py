@@ -18,7 +18,8 @@ from tests.test_structure import modules, own, tree
 REGIONS = "regions of control ops, as deep as the user's loops and branches are nested"
 INDEX = "an index, of at most MOST_ATOMS atoms (passes/lower/build_nest.py) before it is named"
 LOOPS = "the loops of one nest, at most one for each dimension of a tensor and two more"
-TEXT = "one line of a kernel's text, a call of the vocabulary in which only an index is nested"
+TEXT = "one line of a kernel's text, a call in which only an index is nested"
+EXPR = "the expression of one op: its operands have names"
 BLOCKS = "blocks of a kernel's text, as deep as its loops, and the branches that choose a part by halving"
 HALVES = "halves of a list"
 PYTREE = "the nesting of one value: of a pytree, of JSON, of an attribute"
@@ -48,7 +49,16 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.xla.launches:_loop": HLO,
     "jstitch.cli.run_passes:State.after": OTHER,
     "jstitch.codegen.branches:choose_branch": HALVES,
-    "jstitch.codegen.cpu.bound_exponents:_Values._text": TEXT,
+    "jstitch.codegen.cpu.bound_exponents:_Values.number": EXPR,
+    "jstitch.codegen.interpret_kernel:_Program._atom": INDEX,
+    "jstitch.codegen.interpret_kernel:_Program._value": EXPR,
+    "jstitch.codegen.print_expr:_call": EXPR,
+    "jstitch.ir.expr:index_operations": INDEX,
+    "jstitch.ir.expr:numbers": EXPR,
+    "jstitch.ir.expr:refs": EXPR,
+    "jstitch.ir.expr:replace_refs": EXPR,
+    "jstitch.passes.lower.build_nest:NestBuilder._inside": EXPR,
+    "jstitch.passes.lower.nest_work:expr_cycles": EXPR,
     "jstitch.codegen.cpu.conversion:bitcast": OTHER,
     "jstitch.codegen.cpu.conversion:conversion": OTHER,
     "jstitch.codegen.cpu.emit:_Lane._nest": LOOPS,

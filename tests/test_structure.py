@@ -62,7 +62,7 @@ LAZY = {
 
 # file: op names that it spells although it is not the op table, and why
 SPELLS_OPS = {
-    "jstitch.codegen.vocabulary": "says which op each function of the emitters' vocabulary computes",
+    "jstitch.codegen.intrinsics": "says which op each function of kernels computes",
     "jstitch.frontend.custom_call": "writes the custom call that a kernel becomes",
     "jstitch.inspection.reference": "keeps the types of two ops, convert and bitcast_convert",
     "jstitch.passes.graph.chain_scatters": "rewrites sums, add, of scatters; dot_general is a sum",

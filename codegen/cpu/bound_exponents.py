@@ -14,7 +14,7 @@ same when their expressions are, down to the loads, and the loops around them: e
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 from jstitch.codegen.kernel_ir import (
@@ -94,47 +94,47 @@ class _Known:
 
 @dataclass
 class _Values:
-    """The values of one nest, by number. maxima: accumulators, and what they are the maximum of."""
+    """The values of one nest, by number. maxima: accumulators, and what they are the maximum of.
+
+    Values are numbered in the order in which they are made, each after those that it is made of.
+    """
 
     nest: Nest
     known: _Known
     maxima: dict[str, Known] = field(default_factory=dict)
-    defined: Mapping[str, Let | Load] = field(default_factory=dict)
+    defined: dict[str, Let | Load] = field(default_factory=dict)
     found: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        instructions = (*self.nest.body, *self.nest.after)
         sums = {a.name for a in self.nest.accumulators}
-        self.defined = {i.name: i for i in instructions if not isinstance(i, Store) and i.name not in sums}
-        for i in instructions:
+        for i in (*self.nest.body, *self.nest.after):
             match i:
                 case Let(name, Call("max_reassoc", (Ref(first), element)), _) if first == name in sums:
                     inner = self.maxima.get(element.name) if isinstance(element, Ref) else None
                     self.maxima[name] = inner or (self.nest.loops, self.number(element))
+                case Let(name, value, _) if name not in sums:
+                    self.defined[name], self.found[name] = i, self.number(value)
+                case Load(name, _, _, _):
+                    self.defined[name], self.found[name] = i, self._loaded(i)
 
     def number(self, e: Expr) -> int:
         """Of a value in terms of loads."""
         match e:
-            case Ref(name):
-                if name not in self.found:
-                    self.found[name] = self._define(name)
-                return self.found[name]
+            case Ref(name):  # an accumulator is like nothing else
+                return self.found.setdefault(name, self.known.number(object()))
             case Call(function, args):
                 return self.known.number((function, *map(self.number, args)))
             case Number(index) if any(index_refs(index)):
                 return self.known.number(object())
         return self.known.number(e)
 
-    def _define(self, name: str) -> int:
-        match self.defined.get(name):
-            # What another value chooses is like nothing else.
-            case Load(_, buffer, offset, _) if not any(index_refs(offset)):
-                loops, number = self.known.stored.get((buffer, offset), ((), -1))
-                same = number >= 0 and loops == self.nest.loops
-                return number if same else self.known.number((buffer, offset))
-            case Let(_, value, _):
-                return self.number(value)
-        return self.known.number(object())  # like no other
+    def _loaded(self, i: Load) -> int:
+        """Of an element of memory; one that another value chooses is like nothing else."""
+        if any(index_refs(i.offset)):
+            return self.known.number(object())
+        loops, number = self.known.stored.get((i.buffer, i.offset), ((), -1))
+        same = number >= 0 and loops == self.nest.loops
+        return number if same else self.known.number((i.buffer, i.offset))
 
     def below_zero(self, name: str) -> bool:
         """Whether the value is one less the maximum over the same loops."""

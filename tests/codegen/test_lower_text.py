@@ -68,7 +68,7 @@ BODIES = {
 
 def names() -> dict[str, object]:
     extra = {"float32": float32, "int32": int32, "int64": int64, "inf": np.inf, "nan": np.nan}
-    return {**vars(math), **extra}
+    return {**math.functions(), **extra}
 
 
 def run(data: bytes, symbol: str) -> NDArray[np.uint32]:

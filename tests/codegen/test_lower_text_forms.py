@@ -22,7 +22,7 @@ from jstitch.runtime.native_object import load_object
 from jstitch.runtime.numba_compiler import NativeFunction, compile_functions, compile_ir
 
 TYPES = "boolean int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split()
-KNOWN = {**vars(math), **{n: getattr(numba, n) for n in TYPES}, "inf": np.inf, "nan": np.nan}
+KNOWN = {**math.functions(), **{n: getattr(numba, n) for n in TYPES}, "inf": np.inf, "nan": np.nan}
 LOADS = ("    f = load_f32(x, 3, 0)\n", "    i = load_s32(x, 4, 0)\n", "    u = load_u8(x, 201, 0)\n")
 START = "(bufs, arena, program):\n    x = load_s64(bufs, 0, 0)\n    y = load_s64(bufs, 1, 0)\n" + "".join(
     LOADS
@@ -273,9 +273,10 @@ def test_same_bytes_as_numba(name: str, lowered: dict[str, bytes], expected: dic
 def refused() -> dict[str, bytes]:
     """The refused forms, compiled as a kernel is: by Numba, since lower_text refuses the whole text."""
     phases = tuple(PhaseSource(f"f{n}", 1, 1) for n in range(len(REFUSED)))
-    text = text_of(REFUSED).replace(
-        "LIMIT = 2.5", "from numba import float32, float64, int32, int64, uint64\nLIMIT = 2.5"
-    )
+    called = [name for name in math.functions() if f"{name}(" in text_of(REFUSED)]
+    imports = "from numba import float32, float64, int32, int64, uint64\n"
+    imports += f"from jstitch.codegen.cpu.math import {', '.join(called)}\n"
+    text = text_of(REFUSED).replace("LIMIT = 2.5", f"{imports}LIMIT = 2.5")
     symbols = [f"jstitch_forms_refused_{n}" for n in range(len(REFUSED))]
     data = compile_kernel(KernelSource("refused", text, 2, 0, 0, 0, phases), symbols)
     return dict(zip(REFUSED, map(run, load_object(data, symbols)), strict=True))

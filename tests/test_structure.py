@@ -258,3 +258,24 @@ def test_packages_are_all_in_the_wheel() -> None:
     packages = {m for m, path in modules().items() if path.name == "__init__.py"}
     config = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert set(config["tool"]["setuptools"]["packages"]) == packages
+
+
+READS_TEXT = {
+    "jstitch.passes.lower.name_kernel": "names of the user's functions",
+    "jstitch.codegen.cuda.instruction_order": "PTX",
+    "jstitch.codegen.cuda.ptx_text": "PTX",
+    "jstitch.codegen.cuda.registers": "PTX",
+    "jstitch.codegen.cuda.resources": "what ptxas and the disassembler print",
+}
+"""Modules of passes and codegen with regular expressions, besides the PTX interpreter: what of."""
+
+
+def test_nobody_searches_kernel_text() -> None:
+    """What a kernel computes is in its IR (jstitch.ir.expr); text is parsed where it is lowered or run."""
+    rooms = ("jstitch.passes.", "jstitch.codegen.")
+    found = {
+        m
+        for m in modules()
+        if m.startswith(rooms) and "re" in {n for node in ast.walk(tree(m)) for n in imported(node)}
+    }
+    assert {m for m in found if not m.startswith("jstitch.codegen.cuda.ptx.")} == set(READS_TEXT)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+from jstitch.codegen.cpu import math
 from jstitch.codegen.cpu.lower_text import Unsupported, lower_text
 from jstitch.codegen.kernel_source import KernelSource
 from jstitch.runtime.numba_compiler import NativeFunction, compile_functions, compile_ir
@@ -29,11 +30,12 @@ def compile_kernel(source: KernelSource, symbols: Sequence[str], as_text: bool =
 
 
 def load_text(source: KernelSource) -> dict[str, Any]:
-    """Run the text as a module: its globals."""
+    """Run the text as a module whose globals are the functions of `jstitch.codegen.cpu.math`."""
     filename = f"<jstitch {source.name} {source.digest[:8]}>"
     # tracebacks and Numba's errors quote lines of the text
     linecache.cache[filename] = (len(source.text), None, source.text.splitlines(keepends=True), filename)
     module = ModuleType(f"jstitch_{source.name}")
+    module.__dict__.update(math.functions())
     module.__file__ = filename
     exec(compile(source.text, filename, "exec"), module.__dict__)
     return module.__dict__

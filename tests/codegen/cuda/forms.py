@@ -128,7 +128,7 @@ def _lane_forms(lane: Lane, changed: Collection[Buffer], block: int) -> LaneForm
         tiles = _Tiles(lane, axes, str, lambda b: b not in changed, block)
         if tiles.shared <= ARENA:
             return _of_tiles(tiles)
-    return _of_rows(RowLane(lane, str, lambda b: b not in changed, ARENA, block))
+    return _of_rows(RowLane(lane, str, lambda b: b not in changed, ARENA, block, ""))
 
 
 def _of_strips(lane: StripLane, block: int) -> LaneForms:

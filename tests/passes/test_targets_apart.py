@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import pytest
 
 from jstitch.codegen.print_kernel import print_kernel
+from jstitch.frontend.target import Target, find_target
+from jstitch.options import CompileOptions
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern
 from jstitch.passes.base.profile import Profile
@@ -82,3 +84,12 @@ def test_targets_are_apart(name: str, context: Context) -> None:
 @pytest.mark.parametrize("context", PLANNED, ids=["cpu", "h200"])
 def test_targets_are_apart_everywhere(name: str, context: Context) -> None:
     targets_are_apart(name, context)
+
+
+@pytest.mark.parametrize(("platform", "target"), [("cpu", "cpu"), ("cuda", "h200")])
+def test_the_same_target_has_the_same_profile(platform: str, target: str) -> None:
+    """Or each program's costs would be worked out anew."""
+    first, second = (find_target(platform, CompileOptions(target=target)) for _ in range(2))
+    assert isinstance(first, Target)
+    assert isinstance(second, Target)
+    assert first.profile == second.profile

@@ -17,13 +17,14 @@ from rich.table import Table
 from benchmarks.workload import Size
 from benchmarks.zoo import Case, workload_cases
 from jstitch.frontend.importer import import_module
-from jstitch.frontend.target import cpu_profile
 from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPlan, make_pattern
-from jstitch.passes.base.profile import using
+from jstitch.passes.base.profile import CPU
 from jstitch.passes.cost.cost_model import CostEstimate, xla_cost
 from jstitch.passes.explore.score_pattern import Scorer
+from jstitch.passes.explore.tabulate_frame import tabulate_frame
 from jstitch.passes.fuse.finish_plan import finish_plan
 from jstitch.passes.fuse.plan_layers import partition_reason, plan_layers
 from jstitch.passes.graph.pipeline import frames, run
@@ -32,6 +33,8 @@ from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.planners import LAYERS, PLANNERS
 
 MOST_LOSS = 0.05
+
+CONTEXT = Context(CompileOptions(tune="off", calibrated=False), CPU)
 
 
 @dataclass(frozen=True)
@@ -79,36 +82,35 @@ def _cells(chosen: float, best: float) -> tuple[str, ...]:
 
 def _graph(case: Case) -> Graph:
     module = jax.jit(case.function).lower(*case.args).compiler_ir("stablehlo")
-    return run(import_module(module))
+    return run(import_module(module), CONTEXT)
 
 
 def judge(name: str, graph: Graph) -> Iterator[Choice]:
     """Each frame that has something to fuse."""
-    options = CompileOptions(tune="off", calibrated=False)
-    with using(cpu_profile(options)):
-        for number, frame in enumerate(frames(graph)):
-            plans = dict(_plans(frame, options))
-            if any(plan.patterns for plan in plans.values()):
-                scorer = Scorer(frame)
-                full = {label: full_seconds(plan) for label, plan in plans.items()}
-                quick = {label: quick_savings(plan, scorer) for label, plan in plans.items()}
-                yield Choice(f"{name}, frame {number}" if number else name, full, quick)
+    for number, frame in enumerate(frames(graph)):
+        plans = dict(_plans(frame))
+        if any(plan.patterns for plan in plans.values()):
+            scorer = Scorer(tabulate_frame(frame, CONTEXT.profile))
+            full = {label: full_seconds(plan) for label, plan in plans.items()}
+            quick = {label: quick_savings(plan, scorer) for label, plan in plans.items()}
+            yield Choice(f"{name}, frame {number}" if number else name, full, quick)
 
 
-def _plans(frame: Graph, options: CompileOptions) -> Iterator[tuple[str, FusionPlan]]:
+def _plans(frame: Graph) -> Iterator[tuple[str, FusionPlan]]:
     """Of all planners, and of the layers as they are before merging."""
-    yield "layers alone", finish_plan(plan_layers(frame, LAYERS), options)
+    yield "layers alone", finish_plan(plan_layers(frame, LAYERS), CONTEXT)
     for label, planner in PLANNERS.items():
-        yield label, finish_plan(planner(frame, options), options)
+        yield label, finish_plan(planner(frame, CONTEXT), CONTEXT)
 
 
 def full_seconds(plan: FusionPlan) -> float:
     """Latencies of the plan's kernels, and XLA's kernels for what they leave."""
     taken = {op for pattern in plan.patterns for op in pattern.ops}
     rest = [op for op in plan.frame.ops if op not in taken and partition_reason(op) is None]
-    left = xla_cost(make_pattern(plan.frame, rest, "rest")) if rest else CostEstimate()
-    kernels = (lower_kernel("k", p.ops, p.inputs, p.outputs) for p in plan.patterns)
-    return sum((kernel_latency(kernel).seconds for kernel in kernels), left.seconds)
+    profile, machine = CONTEXT.profile, CONTEXT.machine
+    left = xla_cost(make_pattern(plan.frame, rest, "rest"), machine) if rest else CostEstimate()
+    kernels = (lower_kernel("k", p.ops, p.inputs, p.outputs, profile) for p in plan.patterns)
+    return sum((kernel_latency(kernel, machine).seconds for kernel in kernels), left.seconds(machine))
 
 
 def quick_savings(plan: FusionPlan, scorer: Scorer) -> float:

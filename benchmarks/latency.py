@@ -28,7 +28,7 @@ from benchmarks.zoo import cases
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.target import cpu_profile
 from jstitch.options import CompileOptions
-from jstitch.passes.base.profile import using
+from jstitch.passes.base.profile import CPU
 from jstitch.passes.lower.latency import kernel_latency
 
 BAR = 0.85
@@ -75,7 +75,7 @@ def _measure(times: dict[str, float], done: set[str], seconds: float) -> dict[st
     for case in cases():
         if case.name not in done and time.perf_counter() >= end:
             continue
-        made = kernels_of(case)
+        made = kernels_of(case, CPU)
         if case.name not in done:
             times |= {name: seconds_per_call(build(kernel)) for name, kernel in made.items()}
             done.add(case.name)
@@ -85,8 +85,8 @@ def _measure(times: dict[str, float], done: set[str], seconds: float) -> dict[st
 
 def modelled(kernels: Mapping[str, Kernel]) -> dict[str, float]:
     """Seconds by the latency-evaluator, on this machine as it was calibrated, or on the shipped one."""
-    with using(cpu_profile(CompileOptions())):
-        return {name: kernel_latency(kernel).seconds for name, kernel in kernels.items()}
+    machine = cpu_profile(CompileOptions()).machine
+    return {name: kernel_latency(kernel, machine).seconds for name, kernel in kernels.items()}
 
 
 def spearman(times: Mapping[str, float], model: Mapping[str, float], names: Sequence[str]) -> float:

@@ -19,6 +19,8 @@ from jstitch.frontend.dump import open_dump
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.rewrite import stitch_graph
 from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.graph.pipeline import run
 
 
@@ -33,13 +35,14 @@ class Recorder:
         return Built("", ())
 
 
-def kernels_of(case: Case) -> dict[str, Kernel]:
-    """By name, the kernels that a function becomes on the CPU when nothing is left to XLA."""
-    options = CompileOptions(tune="off", planner="layers", calibrated=False)
+def kernels_of(case: Case, target: Profile) -> dict[str, Kernel]:
+    """By name, the kernels that a function becomes on a target when nothing is left to XLA."""
+    context = Context(CompileOptions(tune="off", planner="layers", calibrated=False), target)
     module = jax.jit(case.function).lower(*case.args).compiler_ir("stablehlo")
     recorder = Recorder()
     backend: Backend = recorder
-    stitch_graph(run(import_module(module)), options, "lone", open_dump(options, "lone"), backend, {})
+    graph = run(import_module(module), context)
+    stitch_graph(graph, context, "lone", open_dump(context, "lone"), backend, {})
     small = [k for k in recorder.kernels if nbytes(k) <= MOST_BYTES and not k.updates]
     return {f"{case.name} #{n}": kernel for n, kernel in enumerate(small)}
 

@@ -18,6 +18,8 @@ from rich.table import Table
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.types import DType, TensorType
 from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.profile import CPU
 from jstitch.passes.graph import pipeline
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.planners import AUTO, PLANNERS
@@ -39,8 +41,9 @@ DOT: dict[str, Any] = {
 
 def plan(graph: Graph, planner: str = AUTO) -> int:
     """Everything between the imported graph and the plan; returns the number of patterns."""
+    context = Context(CompileOptions(planner=planner), CPU)
     with collector_paused():  # as when a program is lowered
-        return len(plan_frame(pipeline.run(graph), CompileOptions(planner=planner)).patterns)
+        return len(plan_frame(pipeline.run(graph, context), context).patterns)
 
 
 def report(counts: Sequence[int] = OPS, planners: Sequence[str] = tuple(PLANNERS)) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 graph -> graph       the pipeline's passes; what is done to a graph, or to each of its frames, before planning
 graph -> plan        the planners, frame by frame
 plan -> plan         what every planner's plan goes through
-A pass's keyword-only parameters are its options; `context` is what it must know of the program.
+A pass's keyword-only parameters are its options; `context` is what else it must know.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from typing import Any, get_type_hints
 
 from jstitch.errors import ParseError
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context, on_any_target
 from jstitch.passes.base.plan import FusionPlan
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.rewrite import map_frames
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.break_cycles import break_cycles
-from jstitch.passes.fuse.copy_returned import Returned, copy_returned
+from jstitch.passes.fuse.copy_returned import copy_returned
 from jstitch.passes.fuse.fuse_subgraph import FusionOptions
-from jstitch.passes.fuse.gate import MARGINS, gate
+from jstitch.passes.fuse.gate import gate
 from jstitch.passes.fuse.hand_over import hand_over
 from jstitch.passes.fuse.merge_patterns import merge_patterns
 from jstitch.passes.fuse.pack_patterns import pack_patterns
@@ -44,7 +45,7 @@ from jstitch.passes.lower.one_pass_sums import one_pass_sums
 from jstitch.passes.lower.split_reductions import split_reductions
 from jstitch.passes.planners import AUTO, BEST, LAYERS, dynamic_programming, integer_program
 
-_CONTEXT = "context"
+GraphPass = Callable[[Graph, Context], Graph]
 
 
 class Form(enum.Enum):
@@ -52,14 +53,6 @@ class Form(enum.Enum):
 
     GRAPH = "graph"
     PLAN = "plan"
-
-
-@dataclass(frozen=True)
-class Context:
-    """What some passes must know: the options, and where the graph stands in its program."""
-
-    options: CompileOptions
-    returned: Returned | None = None
 
 
 @dataclass(frozen=True)
@@ -78,15 +71,13 @@ class NamedPass:
 
     def run(self, subject: Any, context: Context) -> Any:
         """A Graph or a FusionPlan from one. Raises what the pass raises."""
-        given = {_CONTEXT: context} if _CONTEXT in inspect.signature(self.run_on).parameters else {}
-        return self.run_on(subject, **given, **self.settings)
+        return self.run_on(subject, context, **self.settings)
 
     @property
     def defaults(self) -> Mapping[str, Any]:
         """Its options and their values where none is given; None: what the compile options say."""
         parameters = inspect.signature(self.run_on).parameters.values()
-        own = (p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != _CONTEXT)
-        return {p.name: p.default for p in own}
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     def bind(self, texts: Mapping[str, Sequence[str]]) -> NamedPass:
         """The pass with these options. Raises ParseError for an option or a value that it cannot have."""
@@ -122,25 +113,23 @@ def _read(owner: str, name: str, wanted: Any, words: Sequence[str]) -> Any:
 # -- the steps whose functions take more than one thing -----------------------------------------------------
 
 
-def _on_frames(change: Callable[[Graph], Graph]) -> Callable[[Graph], Graph]:
-    return lambda graph: map_frames(graph, change)
+def _on_frames(change: GraphPass) -> GraphPass:
+    return lambda graph, context: map_frames(graph, lambda frame: change(frame, context))
 
 
-def _on_ops(change: Callable[[Sequence[Op], Sequence[Value]], Sequence[Op]]) -> Callable[[Graph], Graph]:
+def _on_ops(change: Callable[[Sequence[Op], Sequence[Value], Profile], Sequence[Op]]) -> GraphPass:
     """What lowering does to a pattern's ops, on all ops of a frame."""
 
-    def changed(frame: Graph) -> Graph:
-        return Graph(frame.inputs, tuple(change(frame.ops, frame.outputs)), frame.outputs)
+    def changed(frame: Graph, context: Context) -> Graph:
+        ops = change(frame.ops, frame.outputs, context.profile)
+        return Graph(frame.inputs, tuple(ops), frame.outputs)
 
     return _on_frames(changed)
 
 
-def _copy_returned(graph: Graph, *, context: Context) -> Graph:
-    return copy_returned(graph, context.returned)
-
-
 def _layers(
     frame: Graph,
+    context: Context,
     *,
     min_blocks: int = LAYERS.min_blocks,
     serial_elements: int = LAYERS.serial_elements,
@@ -164,33 +153,15 @@ def _layers(
     )
 
 
-def _ilp(frame: Graph, *, context: Context) -> FusionPlan:
-    return integer_program(frame, context.options)
+def _merge(plan: FusionPlan, context: Context) -> FusionPlan:
+    return break_cycles(merge_patterns(plan, context), plan)
 
 
-def _dp(frame: Graph, *, context: Context) -> FusionPlan:
-    return dynamic_programming(frame, context.options)
-
-
-def _merge(plan: FusionPlan) -> FusionPlan:
-    return break_cycles(merge_patterns(plan), plan)
-
-
-def _restrict(plan: FusionPlan, *, context: Context, schemes: tuple[str, ...] | None = None) -> FusionPlan:
-    return restrict_schemes(plan, context.options.schemes if schemes is None else schemes)
-
-
-def _gate(
-    plan: FusionPlan, *, context: Context, margin: float | None = None, packed: bool = False
-) -> FusionPlan:
-    return gate(plan, MARGINS[context.options.tune] if margin is None else margin, packed)
-
-
-def _pack(plan: FusionPlan, *, context: Context, remote: bool | None = None) -> FusionPlan:
+def _pack(plan: FusionPlan, context: Context, *, remote: bool | None = None) -> FusionPlan:
     if "packing" not in context.options.schemes:
         return plan
     remote = "remote" not in context.options.without if remote is None else remote
-    return break_cycles(pack_patterns(plan, remote=remote), plan)
+    return break_cycles(pack_patterns(plan, context, remote=remote), plan)
 
 
 _graph = partial(NamedPass, takes=Form.GRAPH, gives=Form.GRAPH)
@@ -198,17 +169,17 @@ _planner = partial(NamedPass, takes=Form.GRAPH, gives=Form.PLAN)
 _plan = partial(NamedPass, takes=Form.PLAN, gives=Form.PLAN)
 
 PREPARATION = (
-    _graph("copy_returned", run_on=_copy_returned, about=copy_returned),
-    _graph("keep_counters", run_on=keep_counters, about=keep_counters),
+    _graph("copy_returned", run_on=copy_returned, about=copy_returned),
+    _graph("keep_counters", run_on=on_any_target(keep_counters), about=keep_counters),
     _graph("copy_carried", run_on=_on_frames(copy_carried), about=copy_carried),
 )
 """What is done to a graph between the pipeline and the planner."""
 
 _FINISH = (
-    _plan("restrict_schemes", run_on=_restrict, about=restrict_schemes),
-    _plan("trim_patterns", run_on=trim_patterns, about=trim_patterns),
+    _plan("restrict_schemes", run_on=restrict_schemes, about=restrict_schemes),
+    _plan("trim_patterns", run_on=on_any_target(trim_patterns), about=trim_patterns),
     _plan("hand_over", run_on=hand_over, about=hand_over),
-    _plan("gate", run_on=_gate, about=gate),
+    _plan("gate", run_on=gate, about=gate),
     _plan("recompute_outputs", run_on=recompute_outputs, about=recompute_outputs),
     _plan("split_prologues", run_on=split_prologues, about=split_prologues),
     _plan("pack_patterns", run_on=_pack, about=pack_patterns),
@@ -217,8 +188,8 @@ _LAYERS = (
     _planner("plan_layers", run_on=_layers, about=plan_layers),
     _plan("merge_patterns", run_on=_merge, about=merge_patterns),
 )
-_ILP = _planner("plan_ilp", run_on=_ilp, about=integer_program)
-_DP = _planner("plan_dp", run_on=_dp, about=dynamic_programming)
+_ILP = _planner("plan_ilp", run_on=integer_program, about=integer_program)
+_DP = _planner("plan_dp", run_on=dynamic_programming, about=dynamic_programming)
 
 PASSES: tuple[NamedPass, ...] = (
     *(_graph(p.name, run_on=p.run, about=p.run) for p in PIPELINE),
@@ -228,12 +199,16 @@ PASSES: tuple[NamedPass, ...] = (
     _DP,
     *_FINISH,
     _plan("absorb_updates", run_on=absorb_updates, about=absorb_updates),
-    _graph("factor_sums", run_on=_on_ops(factor_sums), about=factor_sums),
+    _graph(
+        "factor_sums",
+        run_on=_on_ops(lambda ops, outputs, profile: factor_sums(ops, outputs)),
+        about=factor_sums,
+    ),
     _graph("one_pass_sums", run_on=_on_ops(one_pass_sums), about=one_pass_sums),
     _graph("block_variances", run_on=_on_ops(block_variances), about=block_variances),
     _graph(
         "split_reductions",
-        run_on=_on_ops(lambda ops, outputs: split_reductions(ops)),
+        run_on=_on_ops(lambda ops, outputs, profile: split_reductions(ops)),
         about=split_reductions,
     ),
 )

@@ -5,7 +5,7 @@ where they pay.
 from __future__ import annotations
 
 from jstitch.ir.graph import Graph
-from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPlan
 from jstitch.passes.fuse.finish_plan import finish_plan
 from jstitch.passes.fuse.hold_together import hold_together, release
@@ -13,8 +13,8 @@ from jstitch.passes.fuse.restrict_schemes import restrict_schemes
 from jstitch.passes.planners import find_planner
 
 
-def plan_frame(frame: Graph, options: CompileOptions) -> FusionPlan:
+def plan_frame(frame: Graph, context: Context) -> FusionPlan:
     """Patterns that become kernels, disjoint and acyclic, and a reason for every edge left unfused."""
-    held = hold_together(frame, options)
-    plan = restrict_schemes(find_planner(options)(held.frame, options), options.schemes)
-    return release(finish_plan(plan, options), held)
+    held = hold_together(frame, context)
+    plan = restrict_schemes(find_planner(context.options)(held.frame, context), context)
+    return release(finish_plan(plan, context), held)

@@ -1,8 +1,8 @@
 """The planners by name: all of them turn a frame into a FusionPlan, and `plan_frame` goes on from there.
 
-PLANNERS["layers"](frame, options)     work/span layers (FS-2018), then merging of what shares traffic
-PLANNERS["ilp"](frame, options)        substitution, exploration, integer program (FS-2019)
-PLANNERS["dp"](frame, options)         approximate dynamic programming, then beam search (FS-2021)
+PLANNERS["layers"](frame, context)     work/span layers (FS-2018), then merging of what shares traffic
+PLANNERS["ilp"](frame, context)        substitution, exploration, integer program (FS-2019)
+PLANNERS["dp"](frame, context)         approximate dynamic programming, then beam search (FS-2021)
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Protocol
 
 from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPlan
 from jstitch.passes.explore.plan_dp import plan_dp
 from jstitch.passes.fuse.break_cycles import break_cycles
@@ -29,7 +30,7 @@ BEST = "layers"
 class Planner(Protocol):
     """Patterns of one frame, disjoint and acyclic, with a reason for every unfused edge."""
 
-    def __call__(self, frame: Graph, options: CompileOptions) -> FusionPlan: ...
+    def __call__(self, frame: Graph, context: Context) -> FusionPlan: ...
 
 
 def find_planner(options: CompileOptions) -> Planner:
@@ -37,25 +38,25 @@ def find_planner(options: CompileOptions) -> Planner:
     return PLANNERS[BEST if options.planner == AUTO else options.planner]
 
 
-def merged_layers(frame: Graph, options: CompileOptions) -> FusionPlan:
+def merged_layers(frame: Graph, context: Context) -> FusionPlan:
     """FS-2018's layers, merged where that saves traffic."""
     layered = plan_layers(frame, LAYERS)
-    return break_cycles(merge_patterns(layered), layered)
+    return break_cycles(merge_patterns(layered, context), layered)
 
 
-def integer_program(frame: Graph, options: CompileOptions) -> FusionPlan:
+def integer_program(frame: Graph, context: Context) -> FusionPlan:
     """FS-2019's choice among many candidates, the merged layers among them."""
     # Here, because SciPy's solver is a fifth of `import jstitch`, and only this planner needs it.
     from jstitch.passes.explore.plan_ilp import plan_ilp
 
-    return plan_ilp(frame, finish=lambda plan: finish_plan(plan, options))
+    return plan_ilp(frame, context, finish=lambda plan: finish_plan(plan, context))
 
 
-def dynamic_programming(frame: Graph, options: CompileOptions) -> FusionPlan:
+def dynamic_programming(frame: Graph, context: Context) -> FusionPlan:
     """FS-2021's search, the merged layers' patterns among its candidates."""
-    known = merged_layers(frame, options)
+    known, options = merged_layers(frame, context), context.options
     remote = "packing" in options.schemes and "remote" not in options.without
-    return plan_dp(frame, (known,), finish=lambda plan: finish_plan(plan, options), remote=remote)
+    return plan_dp(frame, context, (known,), finish=lambda plan: finish_plan(plan, context), remote=remote)
 
 
 PLANNERS: Mapping[str, Planner] = {

@@ -18,8 +18,10 @@ from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import OPS, OpClass, build, lookup
 from jstitch.ir.types import DType, TensorType
 from jstitch.ir.verify import check
+from jstitch.passes.base.context import Context
 from jstitch.passes.graph.pipeline import run, verify_after
 from jstitch.passes.plan_frame import plan_frame
+from tests.contexts import CPU, CPU_PROFILE
 from tests.ir.running import as_function
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -78,7 +80,12 @@ def kernels_of(module: ir.Module, graph: Graph) -> tuple[np.ndarray, int]:
 def test_an_unknown_op_is_opaque() -> None:
     module, graph = parse()
     assert lookup(NEW_OP).op_class is OpClass.OPAQUE
-    assert not [op for p in plan_frame(graph, EVERYTHING).patterns for op in p.ops if op.name == NEW_OP]
+    assert not [
+        op
+        for p in plan_frame(graph, Context(EVERYTHING, CPU_PROFILE)).patterns
+        for op in p.ops
+        if op.name == NEW_OP
+    ]
     result, _ = kernels_of(module, graph)
     assert result[3, 5] == result[10, 10] == result[9, 0] == 0
 
@@ -89,7 +96,7 @@ def test_one_entry_adds_an_op_everywhere() -> None:
     check(graph)
     (expected,) = interpret(graph, [sample()])
     assert expected[3, 5] == expected[10, 10] == 0
-    (pattern,) = plan_frame(graph, EVERYTHING).patterns
+    (pattern,) = plan_frame(graph, Context(EVERYTHING, CPU_PROFILE)).patterns
     assert NEW_OP in {op.name for op in pattern.ops}
     result, kernels = kernels_of(module, graph)
     assert kernels == 1
@@ -103,9 +110,9 @@ def test_the_example_pass_works_in_the_pipeline() -> None:
     twice = build.elementwise("stablehlo.negate", once.result)
     last = build.add(twice.result, once.result)
     graph = Graph((x,), (once, twice, last), (last.result,))
-    (same,) = [op for op in names["drop_double_negation"](graph).ops if op.name == last.name]
+    (same,) = [op for op in names["drop_double_negation"](graph, CPU).ops if op.name == last.name]
     assert same.operands == (x, once.result)
-    after = run(graph, names["with_mine"], after=verify_after)
+    after = run(graph, CPU, names["with_mine"], after=verify_after)
     argument = np.arange(4, dtype=np.float32)
     np.testing.assert_array_equal(interpret(after, [argument])[0], interpret(graph, [argument])[0])
 

@@ -237,6 +237,46 @@ def test_ops_are_named_in_the_table_only() -> None:
     assert not [m for m in modules() if m.startswith("jstitch.ir") and ".ops" not in m and op_names(m)]
 
 
+AMBIENT = frozenset(("ContextVar", "contextvars", "current", "using"))
+TARGETS = re.compile(r"\b(Profile|Machine|Context)\b")
+
+
+def test_the_target_is_an_argument() -> None:
+    """No pass asks for a target that somebody has set, none has one by default."""
+
+    def ambient(module: str) -> Iterator[str]:
+        if not module.startswith(("jstitch.passes", "jstitch.codegen")):
+            return
+        for node in ast.walk(tree(module)):
+            names = {part for name in (*imported(node), *called(node)) for part in name.split(".")}
+            where = f"{module}:{getattr(node, 'lineno', 0)}"
+            if names & AMBIENT or "jstitch.passes.base.profile.CPU" in imported(node):
+                yield f"{where} has a target that is no argument"
+            if isinstance(node, ast.FunctionDef) and any(TARGETS.search(text) for text in with_default(node)):
+                yield f"{where}: {node.name} has a target by default"
+
+    assert not problems(ambient)
+
+
+def called(node: ast.AST) -> Iterator[str]:
+    """The function that is called, or defined."""
+    match node:
+        case (
+            ast.Call(func=ast.Name(id=name))
+            | ast.Call(func=ast.Attribute(attr=name))
+            | ast.FunctionDef(name=name)
+        ):
+            yield name
+
+
+def with_default(function: ast.FunctionDef) -> list[str]:
+    """The types of its arguments that may be left out."""
+    given = function.args
+    last = [*given.posonlyargs, *given.args][len(given.posonlyargs) + len(given.args) - len(given.defaults) :]
+    by_name = [a for a, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value is not None]
+    return [ast.unparse(a.annotation) for a in (*last, *by_name) if a.annotation is not None]
+
+
 def test_every_module_says_what_it_is() -> None:
     def silent(module: str) -> Iterator[str]:
         if not ast.get_docstring(tree(module)):

@@ -39,9 +39,8 @@ from jstitch.frontend.target import Target
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.ops import KERNEL
 from jstitch.ir.printer import print_graph
-from jstitch.passes.base.profile import using
-from jstitch.passes.fuse.copy_returned import Returned
-from jstitch.passes.named_passes import NAMES, Context, NamedPass, default_passes
+from jstitch.passes.base.context import Context, Returned
+from jstitch.passes.named_passes import NAMES, NamedPass, default_passes
 
 NAME = click.Choice(NAMES)
 
@@ -116,12 +115,12 @@ def opt(
     passes = _until(passes, stop_after)
     watch = Watch(print_before, NAMES if print_after_all else print_after, verify_each)
     target_ = target_of(options)
-    with progress(len(passes) + 2) as step, using(target_.profile):
+    with progress(len(passes) + 2) as step:
         step(f"read {file}")
         module = read_module(file)
         with bad_input(str(file)):
             returned = _returned(module)
-            context = Context(options, returned)
+            context = Context(options, target_.profile, returned)
             state = State(import_module(module))
             for p in passes:
                 step(p.name)
@@ -167,7 +166,7 @@ def _planned(subject: Subject) -> Subject:
 def _stitched(subject: Subject) -> Graph:
     state, context = subject.state, subject.context
     return stitch_graph(
-        *(state.graph, context.options, "kernel", Dump(None, (), True), subject.target.backend),
+        *(state.graph, context, "kernel", Dump(None, (), True), subject.target.backend),
         given_memory(state.graph, subject.returned.homes),
         planner=lambda frame, _: state.plan(frame, context),
     )

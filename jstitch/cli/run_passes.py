@@ -13,12 +13,13 @@ from jstitch.errors import VerifyError
 from jstitch.ir.graph import Graph
 from jstitch.ir.printer import print_graph
 from jstitch.ir.verify import check
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPlan
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.hold_together import Held, hold_together, release
 from jstitch.passes.fuse.print_plan import print_plan
 from jstitch.passes.graph.pipeline import frames
-from jstitch.passes.named_passes import Context, Form, NamedPass
+from jstitch.passes.named_passes import Form, NamedPass
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,13 @@ class State:
             return State(p.run(self.graph, context))
         held, subjects = self.held, cast(Sequence[Any], self.unreleased)
         if p.takes is Form.GRAPH:
-            held = tuple(hold_together(frame, context.options) for frame in frames(self.graph))
+            held = tuple(hold_together(frame, context) for frame in frames(self.graph))
             subjects = [h.frame for h in held]
         return State(self.graph, tuple(p.run(s, context) for s in subjects), (*self.planning, p), held)
 
     def plan(self, frame: Graph, context: Context) -> FusionPlan:
         """The plan of a frame by the passes that made these plans."""
-        held = hold_together(frame, context.options)
+        held = hold_together(frame, context)
         subject: Any = held.frame
         for p in self.planning:
             subject = p.run(subject, context)

@@ -21,7 +21,7 @@ from jstitch.frontend.observe import Built, Observed, begin
 from jstitch.ir.graph import Graph
 from jstitch.ir.printer import print_graph
 from jstitch.ir.verify import check
-from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.print_plan import print_plan
@@ -122,10 +122,10 @@ class Dump:
             self.seen.stitched = graph
 
 
-def open_dump(options: CompileOptions, name: str) -> Dump:
+def open_dump(context: Context, name: str) -> Dump:
     """The dump of one stitched call, in a folder of its own."""
-    folder = None
+    folder, options = None, context.options
     if options.dump_dir is not None:
         safe = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
         folder = Path(options.dump_dir) / f"{safe}_{next(_calls)}"
-    return Dump(folder, options.print_after, options.verify, begin(name, options))
+    return Dump(folder, options.print_after, options.verify, begin(name, context))

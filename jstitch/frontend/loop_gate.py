@@ -19,11 +19,13 @@ from jstitch.frontend.ask_xla import ask_xla, planned_call
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import has_effects
 from jstitch.ir.types import TensorType
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern, Reason
-from jstitch.passes.base.profile import current
 from jstitch.passes.cost.call_seconds import after_slices, call_seconds
 from jstitch.passes.cost.cost_model import kernel_cost, xla_cost
 from jstitch.passes.cost.program_seconds import ProgramSeconds
+from jstitch.passes.fuse.gate import MARGINS
 from jstitch.passes.fuse.hold_together import demanded
 from jstitch.passes.fuse.plan_tree import Planned, contract_tree, leave, leave_all
 from jstitch.xla.cpu_thunks import thunks_a_turn
@@ -62,14 +64,15 @@ class Verdict:
         )
 
 
-def gate_loops(tree: Planned, margin: float, lower: Lower) -> Planned:
+def gate_loops(tree: Planned, context: Context, lower: Lower) -> Planned:
     """The plans without patterns that make loops slower. lower: a pattern's kernel, or None."""
-    return _Gate(margin, lower).frame(tree) if current().machine.device is None else tree
+    return _Gate(context, lower).frame(tree) if context.machine.device is None else tree
 
 
 class _Gate:
-    def __init__(self, margin: float, lower: Lower) -> None:
-        self.margin, self.lower = margin, lower
+    def __init__(self, context: Context, lower: Lower) -> None:
+        self.context, self.lower = context, lower
+        self.margin = MARGINS[context.options.tune]
 
     def frame(self, tree: Planned) -> Planned:
         """With every loop of the frame judged, those in branches too."""
@@ -82,7 +85,7 @@ class _Gate:
     def loop(self, frame: Graph, op: Op, below: tuple[Planned, ...]) -> tuple[Planned, ...]:
         """What stays planned for a loop's regions."""
         patterns = [p for planned in below for p in planned.patterns() if not _is_demanded(p)]
-        starts = sum(1 for region in op.regions for _ in region.walk()) * current().machine.queued
+        starts = sum(1 for region in op.regions for _ in region.walk()) * self.context.machine.queued
         if all(self.is_certain(p, starts) for p in patterns):
             return below
         verdict = self.judge(frame, op, below)
@@ -97,11 +100,12 @@ class _Gate:
         """Whether what XLA makes of the loop cannot matter: `starts` seconds a turn, of all its ops one by
         one, are lost in the kernel's work, and XLA could copy all that the kernel touches for what it gains.
         """
-        machine, parts = current().machine, after_slices(pattern)
+        profile, machine, parts = self.context.profile, self.context.machine, after_slices(pattern)
         touched = sum(v.tensor.nbytes for v in (*pattern.inputs, *pattern.outputs))
-        ours, xla = kernel_cost(parts).without_launches, xla_cost(parts).without_launches
-        copied = ours.seconds + machine.bandwidths.seconds(2 * touched)
-        return starts < (1 - self.margin) * ours.seconds and copied < self.margin * xla.seconds
+        ours = kernel_cost(parts, profile).without_launches.seconds(machine)
+        xla = xla_cost(parts, machine).without_launches.seconds(machine)
+        copied = ours + machine.bandwidths.seconds(2 * touched)
+        return starts < (1 - self.margin) * ours and copied < self.margin * xla
 
     def judge(self, frame: Graph, op: Op, below: tuple[Planned, ...]) -> Verdict | Reason:
         """The worse of few and many turns, as XLA compiles both programs; or why it cannot be asked."""
@@ -111,22 +115,22 @@ class _Gate:
             kernel = self.lower(pattern)
             if kernel is None:
                 return None
-            calls.append(call_seconds(pattern))
+            calls.append(call_seconds(pattern, self.context.profile))
             return planned_call(kernel, len(calls) - 1)
 
-        regions = tuple(contract_tree(part, lambda plan: None, build) for part in below)
+        regions = tuple(contract_tree(part, self.context, lambda plan: None, build) for part in below)
         try:
             xla = ask_xla(_alone(frame, op))
             ours = ask_xla(_alone(frame, replace(op, regions=regions)))
         except Exception as error:  # whatever XLA raises: a loop that nobody can ask about is left to it
             what = f"{type(error).__name__}: {error}".partition("\n")[0]
             return Reason(RULE, f"XLA cannot be asked about the loop around it: {what}")
-        return max(_verdicts(xla, ours, calls), key=lambda v: v.ours - self.margin * v.xla)
+        verdicts = _verdicts(xla, ours, calls, self.context.machine)
+        return max(verdicts, key=lambda v: v.ours - self.margin * v.xla)
 
 
-def _verdicts(xla: Module, ours: Module, calls: list[float]) -> Iterator[Verdict]:
+def _verdicts(xla: Module, ours: Module, calls: list[float], machine: Machine) -> Iterator[Verdict]:
     """XLA's queues are taken to keep all cores busy, in its own program."""
-    machine = current().machine
     for turns in TURNS:
         plain = ProgramSeconds(xla, machine, turns=turns, spread=machine.cores)
         stitched = ProgramSeconds(ours, machine, calls, turns)

@@ -23,8 +23,7 @@ from jstitch.frontend.mlir import ir
 from jstitch.frontend.observe import enclosing, needs_stand_in
 from jstitch.frontend.rewrite import rewrite
 from jstitch.frontend.target import PLATFORMS, find_target
-from jstitch.options import CompileOptions
-from jstitch.passes.base.profile import using
+from jstitch.passes.base.context import Context
 from jstitch.runtime.collector import collector_paused
 from jstitch.runtime.report import note, recording
 
@@ -71,8 +70,9 @@ def _lower_stitched(
             return _leave(own, ctx, args, name, params)
         # Measuring makes large arrays, for a long time.
         pause = nullcontext() if options.tune == "measure" else collector_paused()
-        with using(target.profile), pause:
-            return _Call(ctx, args, options, name, label, target.backend).lower(params["jaxpr"])
+        context = Context(options, target.profile)
+        with pause:
+            return _Call(ctx, args, context, name, label, target.backend).lower(params["jaxpr"])
 
 
 def _leave(
@@ -110,7 +110,7 @@ class _Call:
         self,
         ctx: Any,
         args: Sequence[Any],
-        options: CompileOptions,
+        context: Context,
         function: str,
         name: str,
         backend: Backend,
@@ -118,7 +118,7 @@ class _Call:
         """function: what is called. name: the same, with the transformations around it."""
         self.ctx = ctx
         self.args = args
-        self.options = options
+        self.context = context
         self.function = function
         self.name = name
         self.backend = backend
@@ -151,7 +151,7 @@ class _Call:
         try:
             return self._pipeline(old, args, results)
         except Exception as error:
-            if self.options.strict or isinstance(error, CannotFuseError):
+            if self.context.options.strict or isinstance(error, CannotFuseError):
                 raise
             _erase(list(self.block.operations)[size:])
             note(reason=f"{type(error).__name__}: {error}")
@@ -172,7 +172,7 @@ class _Call:
             args,
             results,
             module,
-            self.options,
+            self.context,
             self.name,
             self.backend,
             donated=donated,

@@ -28,7 +28,9 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import KERNEL
 from jstitch.ir.types import TensorType
 from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, Reason
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.fuse.absorb_updates import contracted
 from jstitch.passes.fuse.gate import judge
 from jstitch.runtime.device_name import cpu_device, gpu_device
@@ -96,9 +98,14 @@ class MeasuredGate:
     """The verdicts on one function's patterns, and on the function."""
 
     def __init__(
-        self, graph: Graph, donated: Mapping[Value, Value], measurer: Measurer, session: TuningSession
+        self,
+        graph: Graph,
+        donated: Mapping[Value, Value],
+        profile: Profile,
+        measurer: Measurer,
+        session: TuningSession,
     ) -> None:
-        self.graph, self.measurer, self.session = graph, measurer, session
+        self.graph, self.profile, self.measurer, self.session = graph, profile, measurer, session
         self.decisions: list[Decision] = []
         self.why_whole = why_not_run(graph)
         self._pairs = paired(graph, donated)
@@ -116,9 +123,9 @@ class MeasuredGate:
         return self.decisions[-1].reason
 
     def _pattern(self, pattern: FusionPattern, attrs: Mapping[str, Any]) -> Decision:
-        model, name = judge(pattern), str(attrs["name"])
+        model, name = judge(pattern, self.profile), str(attrs["name"])
         plain, stitched, donated = _both(pattern, attrs)
-        shortest = min(model.ours.seconds, model.xla.seconds)
+        shortest = min(model.ours_seconds, model.xla_seconds)
         turns = 1 if shortest > SHORT else max(2, min(MOST_TURNS, round(3 * SHORT / max(shortest, 1e-9))))
         key = verdict_key("pattern", program_text(plain), nameless(attrs), str(donated), str(turns))
 
@@ -127,7 +134,7 @@ class MeasuredGate:
             programs = make_program(plain), make_program(stitched, emit_kernel)
             rivals = Rivals(programs, describe_arguments(plain), donated, turns)
             race = self.measurer.race(rivals, min(seconds, PATTERN_SECONDS), own)
-            clearly = model.ours.seconds < CLEARLY * model.xla.seconds
+            clearly = model.ours_seconds < CLEARLY * model.xla_seconds
             return _pattern_verdict(race, turns, clearly)
 
         try:
@@ -135,7 +142,7 @@ class MeasuredGate:
             verdict, how = self.session.settle(key, name, measure, share)
             return Decision(name, verdict.choice, verdict.ours, verdict.xla, how)
         except UnmeasuredError as error:
-            ours, xla = model.ours.seconds, model.xla.seconds
+            ours, xla = model.ours_seconds, model.xla_seconds
             choice = OURS if model.pays else XLA
             self.session.library.decide(key, Verdict("pattern", ours, xla, 0, choice))
             return Decision(name, choice, ours, xla, "modelled", str(error))
@@ -243,9 +250,10 @@ def nameless(attrs: Mapping[str, Any]) -> str:
 
 @contextmanager
 def measured_gate(
-    graph: Graph, donated: Mapping[Value, Value], options: CompileOptions, backend: Backend
+    graph: Graph, donated: Mapping[Value, Value], context: Context, backend: Backend
 ) -> Iterator[MeasuredGate | None]:
     """The gate for one function; None unless the options ask for it and the device is here."""
+    options = context.options
     device = _device_here(options, backend) if options.tune == "measure" else None
     if device is None:
         yield None
@@ -253,7 +261,7 @@ def measured_gate(
     name = cpu_device() if device.platform == "cpu" else gpu_device(device.device_kind)
     library = shared_library(library_path(options.cache_dir), name, measured_with())
     with TuningSession(library, options.tune_seconds) as session:
-        yield MeasuredGate(graph, donated, Measurer(device), session)
+        yield MeasuredGate(graph, donated, context.profile, Measurer(device), session)
 
 
 def _device_here(options: CompileOptions, backend: Backend) -> Any:

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
-from jstitch.passes.base.profile import Profile, current
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.graph.pipeline import Step
 from jstitch.runtime.report import note
 
@@ -35,16 +36,15 @@ class Built:
 class Observed:
     """One stitched call.
 
-    profile: of the target that it was lowered for. kernels: whether patterns become kernels, or all is left
-    as it is once it is planned. graph: as it was imported. steps: after each pass.
+    context: the options, and the target that it was lowered for. kernels: whether patterns become kernels, or
+    all is left as it is once it is planned. graph: as it was imported. steps: after each pass.
     plans: of every frame, those of inner loops first, the whole call's last; their frames may hold copies of
     the last step's ops. built: kernels, in program order within a frame. refused: patterns that stay XLA's
     after all, and why. stitched: the graph with `jstitch.kernel` ops; None when the pipeline did not end.
     """
 
     name: str
-    options: CompileOptions
-    profile: Profile
+    context: Context
     kernels: bool = True
     graph: Graph | None = None
     steps: list[Step] = field(default_factory=list)
@@ -52,6 +52,14 @@ class Observed:
     built: list[Built] = field(default_factory=list)
     refused: list[tuple[FusionPattern, Reason]] = field(default_factory=list)
     stitched: Graph | None = None
+
+    @property
+    def options(self) -> CompileOptions:
+        return self.context.options
+
+    @property
+    def profile(self) -> Profile:
+        return self.context.profile
 
 
 class _Open(threading.local):
@@ -97,12 +105,12 @@ def needs_stand_in() -> bool:
     return not kernels and bool(calls) and any(plan.patterns for plan in calls[-1].plans)
 
 
-def begin(name: str, options: CompileOptions) -> Observed | None:
+def begin(name: str, context: Context) -> Observed | None:
     """The observation of one call, None when nobody looks. The call's record has its number as `observed`."""
     if not _open.lists:
         return None
     calls, kernels = _open.lists[-1]
-    seen = Observed(name, options, current(), kernels)
+    seen = Observed(name, context, kernels)
     note(observed=len(calls))
     calls.append(seen)
     return seen

@@ -5,7 +5,7 @@ StableHLO -> Graph -> graph passes -> FusionPlan per frame -> Kernel per pattern
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,13 +25,12 @@ from jstitch.frontend.measured_gate import ELSEWHERE, Gate, measured_gate
 from jstitch.frontend.mlir import print_ops
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import KERNEL
-from jstitch.options import CompileOptions
-from jstitch.passes.base.plan import FusionPattern, FusionPlan
-from jstitch.passes.base.profile import current, using
+from jstitch.passes.base.context import Context, Returned
+from jstitch.passes.base.plan import FusionPattern
 from jstitch.passes.fuse.absorb_updates import contracted
 from jstitch.passes.fuse.alias_donated import alias_donated, carried_by_loops
-from jstitch.passes.fuse.copy_returned import Returned, copy_returned
-from jstitch.passes.fuse.gate import MARGINS, judge
+from jstitch.passes.fuse.copy_returned import copy_returned
+from jstitch.passes.fuse.gate import judge
 from jstitch.passes.fuse.hold_together import demanded, refuse
 from jstitch.passes.fuse.plan_tree import contract_tree, plan_tree
 from jstitch.passes.graph.copy_carried import copy_carried
@@ -41,6 +40,7 @@ from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.choose_template import best_kernel
 from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
 from jstitch.passes.plan_frame import plan_frame
+from jstitch.passes.planners import Planner
 from jstitch.runtime.report import note
 
 _names: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
@@ -52,7 +52,7 @@ def rewrite(
     args: Sequence[Any],
     results: Sequence[Any],
     module: Any,
-    options: CompileOptions,
+    context: Context,
     name: str,
     backend: Backend,
     *,
@@ -65,11 +65,11 @@ def rewrite(
     whole program, those of its inputs that are the program's arguments.
     """
     imported = import_ops(ops, args, results, module)
-    dump = open_dump(options, name)
+    dump = open_dump(context, name)
     dump.text("input.mlir", lambda: print_ops(ops))
     taken = _names.setdefault(module, set())
     stitched = rewrite_graph(
-        imported.graph, options, name, dump, backend, donated=donated, arguments=arguments, taken=taken
+        imported.graph, context, name, dump, backend, donated=donated, arguments=arguments, taken=taken
     )
     kernel_ops = [op for op in stitched.walk() if op.name == KERNEL]
     names = [op.attrs["name"] for op in kernel_ops]
@@ -79,7 +79,7 @@ def rewrite(
         if stitched is imported.graph:
             note(reason="XLA's own program costs less")
         else:
-            measured = options.tune == "measure"
+            measured = context.options.tune == "measure"
             note(reason="no kernel was faster than XLA's" if measured else "no pattern is expected to pay")
         return None
     note(bytes={entry: moved for op in kernel_ops for entry, moved in op.attrs["traffic"].items()})
@@ -91,7 +91,7 @@ def rewrite(
 
 def rewrite_graph(
     graph: Graph,
-    options: CompileOptions,
+    context: Context,
     name: str,
     dump: Dump,
     backend: Backend,
@@ -105,24 +105,24 @@ def rewrite_graph(
     taken: names of the program's other kernels.
     """
     dump.imported(graph)
-    if options.tune == "measure":
-        ready = run(graph, PIPELINE, dump.after_pass)
-        ready = copy_returned(ready, None if arguments is None else Returned(arguments, donated))
-        stitched = tuned_graph(ready, options, name, dump, backend, given_memory(ready, donated), taken)
+    if arguments is not None:
+        context = replace(context, returned=Returned(arguments, donated))
+    if context.options.tune == "measure":
+        ready = copy_returned(run(graph, context, PIPELINE, dump.after_pass), context)
+        stitched = tuned_graph(ready, context, name, dump, backend, given_memory(ready, donated), taken)
     else:
-        stitched = asked_graph(graph, options, name, dump, backend, donated, arguments, taken)
+        stitched = asked_graph(graph, context, name, dump, backend, donated, taken)
     dump.stitched(stitched)
     return stitched
 
 
 def asked_graph(
     graph: Graph,
-    options: CompileOptions,
+    context: Context,
     name: str,
     dump: Dump,
     backend: Backend,
     donated: Mapping[int, int | None],
-    arguments: Collection[int] | None,
     taken: Collection[str],
 ) -> Graph:
     """The graph with kernels, without those by which it would cost more than XLA's own, where XLA can tell.
@@ -132,21 +132,19 @@ def asked_graph(
     memory = partial(given_memory, donated=donated)
 
     def prepared(way: Preparation, dump: Dump) -> Graph:
-        returned = None if arguments is None else Returned(arguments, donated)
-        with using(way.profile(current())):
-            ready = run(graph, PIPELINE, dump.after_pass)
-        return copy_returned(ready, returned)
+        changed = replace(context, profile=way.profile(context.profile))
+        return copy_returned(run(graph, changed, PIPELINE, dump.after_pass), context)
 
     def stitched(way: Preparation, dump: Dump, gate: Gate | None = None) -> Form:
         ready = prepared(way, dump)
-        made = stitch_graph(ready, options, name, dump, backend, memory(ready), gate, taken=taken)
+        made = stitch_graph(ready, context, name, dump, backend, memory(ready), gate, taken=taken)
         return Form(made, memory(ready))
 
-    if dump.only_plans or not isinstance(backend, CudaBackend) or not is_in_question(graph, options):
+    if dump.only_plans or not isinstance(backend, CudaBackend) or not is_in_question(graph, context.options):
         return stitched(PREPARATIONS[0], dump).stitched
-    silent = Dump(None, (), options.verify)
+    silent = Dump(None, (), context.options.verify)
     try:
-        answer = ask(graph, memory(graph), lambda way: stitched(way, silent), options, backend.spec)
+        answer = ask(graph, memory(graph), lambda way: stitched(way, silent), context.options, backend.spec)
     except UnansweredError as error:
         note(unasked=str(error))
         return stitched(PREPARATIONS[0], dump).stitched
@@ -167,7 +165,7 @@ def given_memory(graph: Graph, donated: Mapping[int, int | None]) -> dict[Value,
 
 def tuned_graph(
     graph: Graph,
-    options: CompileOptions,
+    context: Context,
     name: str,
     dump: Dump,
     backend: Backend,
@@ -178,18 +176,18 @@ def tuned_graph(
 
     With kernels that the user demands (`fuse_together`) it is what was kept.
     """
-    if options.tune != "measure":
-        return stitch_graph(graph, options, name, dump, backend, donated, taken=taken)
-    modelled = options.replace(tune="model")
-    with measured_gate(graph, donated, options, backend) as gate:
+    if context.options.tune != "measure":
+        return stitch_graph(graph, context, name, dump, backend, donated, taken=taken)
+    modelled = replace(context, options=context.options.replace(tune="model"))
+    with measured_gate(graph, donated, context, backend) as gate:
         if gate is None:
             note(tuning=(ELSEWHERE,))
             return stitch_graph(graph, modelled, name, dump, backend, donated, taken=taken)
-        kept = stitch_graph(graph, options, name, dump, backend, donated, gate, taken=taken)
+        kept = stitch_graph(graph, context, name, dump, backend, donated, gate, taken=taken)
         if any(op.attrs["demanded"] for op in kept.walk() if op.name == KERNEL):
             chosen = kept
         else:
-            silent = Dump(None, (), options.verify)
+            silent = Dump(None, (), context.options.verify)
             planned = stitch_graph(graph, modelled, name, silent, backend, donated, taken=taken)
             chosen = gate.choose({"measured": kept, "modelled": planned})
         note(tuning=tuple(gate.decisions))
@@ -199,13 +197,13 @@ def tuned_graph(
 
 def stitch_graph(
     graph: Graph,
-    options: CompileOptions,
+    context: Context,
     name: str,
     dump: Dump,
     backend: Backend,
     donated: Mapping[Value, Value],
     gate: Gate | None = None,
-    planner: Callable[[Graph, CompileOptions], FusionPlan] | None = None,
+    planner: Planner | None = None,
     taken: Collection[str] = (),
 ) -> Graph:
     """Plan every frame and put a `jstitch.kernel` op in the place of every pattern.
@@ -214,12 +212,12 @@ def stitch_graph(
     planner: of frames; None: `plan_frame`. taken: names of the program's other kernels.
     """
     memory = {**carried_by_loops(graph), **donated}
-    builder = _Builder(name, options, dump, backend, memory, gate, KernelNames(taken))
+    builder = _Builder(name, context, dump, backend, memory, gate, KernelNames(taken))
     plan = planner or plan_frame
-    tree = plan_tree(keep_counters(graph), lambda frame: plan(copy_carried(frame), options))
-    if planner is None and options.tune != "off":
-        tree = gate_loops(tree, MARGINS[options.tune], builder.lowered)
-    return contract_tree(tree, dump.plan, builder.leave if dump.only_plans else builder.build)
+    tree = plan_tree(keep_counters(graph), lambda frame: plan(copy_carried(frame, context), context))
+    if planner is None and context.options.tune != "off":
+        tree = gate_loops(tree, context, builder.lowered)
+    return contract_tree(tree, context, dump.plan, builder.leave if dump.only_plans else builder.build)
 
 
 class _Builder:
@@ -228,14 +226,14 @@ class _Builder:
     def __init__(
         self,
         name: str,
-        options: CompileOptions,
+        context: Context,
         dump: Dump,
         backend: Backend,
         donated: Mapping[Value, Value],
         gate: Gate | None,
         names: KernelNames,
     ) -> None:
-        self.name, self.options, self.dump = name, options, dump
+        self.name, self.context, self.dump = name, context, dump
         self.backend, self.donated, self.gate = backend, donated, gate
         self.names = names
         self._kernels: WeakKeyDictionary[FusionPattern, Kernel] = WeakKeyDictionary()
@@ -253,13 +251,7 @@ class _Builder:
     def _lowered(self, pattern: FusionPattern) -> Kernel:
         if pattern not in self._kernels:
             inputs, _, outputs = contracted(pattern)
-            kernel = best_kernel(
-                *("planned", pattern.ops, inputs, outputs, self.options.arena_bytes),
-                updates=pattern.updates,
-                templates=self.options.templates,
-                share="sharing" not in self.options.without,
-                shrink="shrinking" not in self.options.without,
-            )
+            kernel = best_kernel("planned", pattern.ops, inputs, outputs, self.context, pattern.updates)
             self._kernels[pattern] = alias_donated(kernel, pattern, self.donated)
         return self._kernels[pattern]
 
@@ -269,19 +261,19 @@ class _Builder:
         try:
             kernel = replace(self._lowered(pattern), name=name)
             self.dump.check(kernel)
-            built = self.backend.build(kernel, self.options.cache_dir)
+            built = self.backend.build(kernel, self.context.options.cache_dir)
         except (CannotLowerError, CannotBuildError) as error:
             if wanted is not None:
                 refuse(wanted, str(error), pattern.ops[-1].loc)
             note(details_refused=str(error))
             self.dump.refused(name, pattern, error.reason)
             return None
-        verdict = judge(pattern)
+        verdict = judge(pattern, self.context.profile)
         attrs = {
             **{"name": name, "kernel": kernel, "calls": built.calls, "text": built.text},
             "demanded": wanted is not None,
             "traffic": built.traffic,
-            "saved": verdict.xla.seconds - verdict.ours.seconds,
+            "saved": verdict.xla_seconds - verdict.ours_seconds,
         }
         if wanted is None and self.gate is not None and not self.gate.keeps(pattern, attrs):
             self.dump.refused(name, pattern, self.gate.reason)

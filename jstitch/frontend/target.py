@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import jax
 
@@ -83,8 +83,12 @@ def _spec_of_this_machine() -> DeviceSpec | None:
     return spec_of_device(device.device_kind, (int(major), int(minor)))
 
 
+@cache
 def cuda_profile(spec: DeviceSpec) -> Profile:
-    """Partial results of three CTAs for two multiprocessors, a row at a time, tiles in shared memory."""
+    """Partial results of three CTAs for two multiprocessors, a row at a time, tiles in shared memory.
+
+    The same object for the same GPU: costs are remembered by profile.
+    """
     return Profile(
         arena_bytes=spec.shared_optin,
         row_step=1,

@@ -20,11 +20,11 @@ from jstitch.inspection.evidence import Range, expose, range_of
 from jstitch.inspection.execute import Arrays, ExecutionError
 from jstitch.inspection.experiment import Experiment, keep_kernels, kernel_ops
 from jstitch.ir.graph import Graph, Op
-from jstitch.passes.base.profile import using
+from jstitch.passes.base.context import Context, Returned
 from jstitch.passes.base.rewrite import is_control, map_frames
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.contract_patterns import contract_patterns
-from jstitch.passes.fuse.copy_returned import Returned, copy_returned
+from jstitch.passes.fuse.copy_returned import copy_returned
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
 from jstitch.passes.graph.pipeline import frames
@@ -93,17 +93,17 @@ class _Bisection:
     def __init__(self, experiment: Experiment, advance: Advance) -> None:
         self.experiment, self.advance = experiment, advance
         self.target = experiment.target
+        self.context = Context(experiment.options, experiment.target.profile)
 
     def find(self) -> Culprit | None:
-        with using(self.target.profile):
-            kernels = self.experiment.kernels
-            self.advance(f"all {len(kernels)} kernels")
-            whole = self.experiment.judge(self.experiment.ours)
-            if whole.same:
-                return None
-            versions = self.versions()
-            last = self.compare(versions[-1].name, versions[-1].graph)
-            return self.kernel(whole) if last.same else self.step(versions, last)
+        kernels = self.experiment.kernels
+        self.advance(f"all {len(kernels)} kernels")
+        whole = self.experiment.judge(self.experiment.ours)
+        if whole.same:
+            return None
+        versions = self.versions()
+        last = self.compare(versions[-1].name, versions[-1].graph)
+        return self.kernel(whole) if last.same else self.step(versions, last)
 
     def compare(self, what: str, graph: Graph, kernels: Sequence[str] = ()) -> Comparison:
         self.advance(what)
@@ -118,7 +118,7 @@ class _Bisection:
         found += [_Version("pass", s.name, partial(lambda graph: graph, s.graph)) for s in call.steps]
         passed = found[-1].graph
         returned = Returned(range(len(passed.inputs)), source.donated)
-        copied = copy_returned(passed, returned)
+        copied = copy_returned(passed, replace(self.context, returned=returned))
         found.append(_Version("planning", "copy_returned", lambda: copied))
         number = sum(1 for _ in frames(copied))
         for level, name in enumerate(PLANNING):
@@ -139,13 +139,13 @@ class _Bisection:
     def plan(self, frame: Graph, level: int) -> Graph:
         if level < 0:
             return frame
-        copied = copy_carried(frame)
+        copied = copy_carried(frame, self.context)
         if level == 0:
             return copied
-        plan = plan_frame(copied, self.experiment.options)
+        plan = plan_frame(copied, self.context)
         if level == 1:
             return plan.frame
-        return contract_patterns(absorb_updates(plan), lambda pattern: {"name": ""})
+        return contract_patterns(absorb_updates(plan, self.context), lambda pattern: {"name": ""})
 
     def step(self, versions: Sequence[_Version], last: Comparison) -> Culprit:
         """The step whose result differs, while that of the step before does not."""

@@ -19,7 +19,7 @@ from jstitch.inspection.remedies import REMEDIES, call_remedy, remedy
 from jstitch.inspection.why_kernel import why_schedule, why_schemes
 from jstitch.ir.graph import Op
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
-from jstitch.passes.base.profile import using
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.gate import judge
 from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
@@ -42,14 +42,13 @@ def _call(seen: Observed, names: KernelNames, record: Record | None, step: Step)
     edges: list[EdgeStory] = []
     patterns: list[PatternStory] = []
     opaque: list[OpaqueStory] = []
-    with using(seen.profile):
-        maker = KernelMaker(seen.options)
-        for frame, plan in zip(frames_of(seen), seen.plans, strict=True):
-            step(f"{seen.name}: {frame.title}")
-            found = _Frame(frame, plan, seen, maker, names)
-            patterns += found.patterns
-            edges += found.edges()
-            opaque += found.opaque()
+    maker = KernelMaker(seen.context)
+    for frame, plan in zip(frames_of(seen), seen.plans, strict=True):
+        step(f"{seen.name}: {frame.title}")
+        found = _Frame(frame, plan, seen, maker, names)
+        patterns += found.patterns
+        edges += found.edges()
+        opaque += found.opaque()
     reason = (record.reason if record else None) if seen.stitched is None else None
     return CallStory(
         *(seen.name, tuple(edges), tuple(patterns), tuple(opaque)),
@@ -68,7 +67,7 @@ class _Frame:
     def __post_init__(self) -> None:
         self.refused = dict(self.seen.refused)
         self.owner: dict[Op, PatternStory] = {}
-        absorbed = absorb_updates(self.plan).patterns
+        absorbed = absorb_updates(self.plan, self.seen.context).patterns
         self.patterns = [self._pattern(p) for p in absorbed]
         for pattern, story in zip(absorbed, self.patterns, strict=True):
             made = (
@@ -83,16 +82,16 @@ class _Frame:
         made = self.maker.make(pattern)
         why = self.refused.get(pattern) or (made if isinstance(made, Reason) else None)
         kernel = made if isinstance(made, KernelFacts) else None
-        options = self.seen.options
+        context = self.seen.context
         return PatternStory(
             self.frame.title,
             self.names.unique(name_kernel(pattern, self.seen.name)),
             pattern.origin,
             tuple(self.frame.label(op) for op in pattern.ops if not is_free(op)),
-            tuple(why_schemes(kernel, options.arena_bytes)) if kernel else (),
-            tuple(why_schedule(kernel, options.templates)) if kernel else (),
+            tuple(why_schemes(kernel, context)) if kernel else (),
+            tuple(why_schedule(kernel, context)) if kernel else (),
             kernel.schedule if kernel else "",
-            _verdict(pattern),
+            _verdict(pattern, context.profile),
             why,
             remedy(why) if why else "",
         )
@@ -127,11 +126,11 @@ class _Frame:
                 yield OpaqueStory(self.frame.title, self.frame.label(op), why, REMEDIES["opaque"])
 
 
-def _verdict(pattern: FusionPattern) -> str:
+def _verdict(pattern: FusionPattern, profile: Profile) -> str:
     """Both estimates, which the gate compares."""
-    found = judge(pattern)
+    found = judge(pattern, profile)
     ours, xla = found.ours, found.xla
     return (
-        f"modelled {ours.seconds * 1e6:.1f} us ({ours.nbytes / 1e6:.2f} MB) against XLA's"
-        f" {xla.seconds * 1e6:.1f} us ({xla.nbytes / 1e6:.2f} MB, {xla.kernels})"
+        f"modelled {found.ours_seconds * 1e6:.1f} us ({ours.nbytes / 1e6:.2f} MB) against XLA's"
+        f" {found.xla_seconds * 1e6:.1f} us ({xla.nbytes / 1e6:.2f} MB, {xla.kernels})"
     )

@@ -16,9 +16,9 @@ from jstitch.codegen.cuda.source import Launch
 from jstitch.codegen.kernel_ir import Kernel, Phase
 from jstitch.device_spec import DeviceSpec, occupancy
 from jstitch.ir.graph import Op
-from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free
-from jstitch.passes.base.profile import Profile, current
 from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.cost.structure import structure
 from jstitch.passes.fuse.absorb_updates import contracted
@@ -93,43 +93,34 @@ class KernelFacts:
 
 
 Made = KernelFacts | Reason
-_Key = tuple[Profile, tuple[int, ...]]
 
 
 class KernelMaker:
-    """Makes kernels as the pipeline does, patterns that look alike once. The profile is the current one."""
+    """Makes kernels as the pipeline does, patterns that look alike once."""
 
-    def __init__(self, options: CompileOptions) -> None:
-        self.options = options
-        self._known: dict[_Key, Made] = {}
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._known: dict[tuple[int, ...], Made] = {}
 
     def make(self, pattern: FusionPattern) -> Made:
         """The facts, or why no kernel holds the pattern after all."""
         found = structure(pattern)
         if found is None:
             return self._make(pattern)
-        key = current(), found
-        if key not in self._known:
-            self._known[key] = self._make(pattern)
-        return self._known[key]
+        if found not in self._known:
+            self._known[found] = self._make(pattern)
+        return self._known[found]
 
     def _make(self, pattern: FusionPattern) -> Made:
         inputs, _, outputs = contracted(pattern)
         try:
-            kernel = best_kernel(
-                *("kernel", pattern.ops, inputs, outputs, self.options.arena_bytes),
-                updates=pattern.updates,
-                templates=self.options.templates,
-                share="sharing" not in self.options.without,
-                shrink="shrinking" not in self.options.without,
-            )
-            return _facts(kernel, pattern)
+            kernel = best_kernel("kernel", pattern.ops, inputs, outputs, self.context, pattern.updates)
+            return _facts(kernel, pattern, self.context.machine)
         except (CannotLowerError, CannotBuildError, NoRoom) as error:
             return error.reason
 
 
-def _facts(kernel: Kernel, pattern: FusionPattern) -> KernelFacts:
-    machine = current().machine
+def _facts(kernel: Kernel, pattern: FusionPattern, machine: Machine) -> KernelFacts:
     launches: tuple[LaunchFacts, ...] = ()
     phases: Sequence[Phase] = kernel.phases
     if machine.device is None:

@@ -18,7 +18,6 @@ from jstitch.inspection.json_fields import json_fields
 from jstitch.inspection.kernel_facts import KernelFacts, KernelMaker
 from jstitch.inspection.labels import Frame, frames_of, source_line
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
-from jstitch.passes.base.profile import using
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.gate import judge
 from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
@@ -224,14 +223,13 @@ def target_name(seen: Sequence[Observed]) -> str:
 
 
 def _call(seen: Observed, names: KernelNames, step: Step) -> CallPlan:
-    maker, refused = KernelMaker(seen.options), dict(seen.refused)
-    with using(seen.profile):
-        frames = []
-        for frame, plan in zip(frames_of(seen), seen.plans, strict=True):
-            step(f"{seen.name}: {frame.title}")
-            patterns = absorb_updates(plan).patterns
-            made = tuple(_pattern(p, names, seen.name, maker, refused.get(p)) for p in patterns)
-            frames.append(_frame(frame, plan, made))
+    maker, refused = KernelMaker(seen.context), dict(seen.refused)
+    frames = []
+    for frame, plan in zip(frames_of(seen), seen.plans, strict=True):
+        step(f"{seen.name}: {frame.title}")
+        patterns = absorb_updates(plan, seen.context).patterns
+        made = tuple(_pattern(p, names, seen.name, maker, refused.get(p)) for p in patterns)
+        frames.append(_frame(frame, plan, made))
     failed = "the pipeline did not end" if seen.stitched is None else None
     return CallPlan(seen.name, tuple(frames), failed)
 
@@ -246,7 +244,7 @@ def _frame(frame: Frame, plan: FusionPlan, patterns: tuple[PatternPlan, ...]) ->
 def _pattern(
     pattern: FusionPattern, names: KernelNames, call: str, maker: KernelMaker, refused: Reason | None
 ) -> PatternPlan:
-    made, verdict = maker.make(pattern), judge(pattern)
+    made, verdict = maker.make(pattern), judge(pattern, maker.context.profile)
     kernel = made if isinstance(made, KernelFacts) else None
     why = refused or (made if isinstance(made, Reason) else None)
     launches = 0 if kernel is None else max(1, len(kernel.launches))
@@ -257,8 +255,8 @@ def _pattern(
         dict(ops.most_common()),
         source_line(pattern.ops),
         pattern.origin,
-        Cost(round(xla.launches), xla.nbytes, xla.seconds),
-        Cost(launches, ours.nbytes, ours.seconds),
+        Cost(round(xla.launches), xla.nbytes, verdict.xla_seconds),
+        Cost(launches, ours.nbytes, verdict.ours_seconds),
         kernel if why is None else None,
         why,
     )

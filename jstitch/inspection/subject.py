@@ -22,7 +22,7 @@ from jstitch.frontend.rewrite import rewrite_graph
 from jstitch.frontend.stitch import jit_observed
 from jstitch.frontend.target import Target, find_target
 from jstitch.options import CompileOptions
-from jstitch.passes.base.profile import using
+from jstitch.passes.base.context import Context
 
 
 def platform_of(options: CompileOptions) -> str:
@@ -52,9 +52,10 @@ def observe_module(
     """
     graph, target = import_module(module), target_of(options)
     arguments = list(entry_function(module).regions[0].blocks[0].arguments)
-    with observing(kernels=_wanted(kernels, options)) as calls, using(target.profile):
+    context = Context(options, target.profile)
+    with observing(kernels=_wanted(kernels, options)) as calls:
         rewrite_graph(
-            *(graph, options, name, open_dump(options, name), target.backend),
+            *(graph, context, name, open_dump(context, name), target.backend),
             donated=donation_map(arguments),
             arguments=range(len(arguments)),
         )

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jstitch.inspection.kernel_facts import KernelFacts, LaneFacts
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.fuse.pack_patterns import SMALL
 
 
-def why_schemes(kernel: KernelFacts, limit: int | None) -> Iterator[str]:
-    """One sentence for each scheme. limit: the arena_bytes option."""
+def why_schemes(kernel: KernelFacts, context: Context) -> Iterator[str]:
+    """One sentence for each scheme."""
     for scheme in kernel.schemes:
         match scheme:
             case "thread":
@@ -22,7 +23,7 @@ def why_schemes(kernel: KernelFacts, limit: int | None) -> Iterator[str]:
             case "warp":
                 yield f"warp: a row has {_threads(kernel)} threads, so its sums go round by shuffles"
             case "block":
-                yield f"block: what all of a row needs goes through {_room(kernel, limit)}"
+                yield f"block: what all of a row needs goes through {_room(kernel, context)}"
             case "phases":
                 yield (
                     f"phases: {kernel.phases}, as values cross rows; {kernel.scratch_bytes:,} bytes of"
@@ -40,8 +41,9 @@ def _threads(kernel: KernelFacts) -> int:
     return max(lane.threads for lane in kernel.lanes if len(lane.stages) > 1)
 
 
-def _room(kernel: KernelFacts, limit: int | None) -> str:
-    budget = current().arena_bytes if limit is None else limit
+def _room(kernel: KernelFacts, context: Context) -> str:
+    limit = context.options.arena_bytes
+    budget = context.profile.arena_bytes if limit is None else limit
     if not kernel.launches:
         return f"{kernel.arena_bytes:,} bytes of arena, of {budget:,}"
     return f"{kernel.shared_bytes:,} bytes of shared memory, of {budget:,}, and registers"
@@ -52,9 +54,10 @@ def _calls(kernel: KernelFacts) -> str:
     return f"{count} launch{'es' if count > 1 else ''}" if count else "one call"
 
 
-def why_schedule(kernel: KernelFacts, tried: int) -> Iterator[str]:
-    """One sentence for each kind of lane, and one for each launch. tried: templates."""
-    yield from map(_lane, kernel.lanes)
+def why_schedule(kernel: KernelFacts, context: Context) -> Iterator[str]:
+    """One sentence for each kind of lane, and one for each launch."""
+    tried = context.options.templates
+    yield from (_lane(lane, context.profile) for lane in kernel.lanes)
     for n, launch in enumerate(kernel.launches):
         yield (
             f"launch {n}: {launch.grid} CTAs of {launch.block} threads, {launch.registers} registers and"
@@ -64,8 +67,7 @@ def why_schedule(kernel: KernelFacts, tried: int) -> Iterator[str]:
     yield f"{chosen}, modelled to take {kernel.seconds * 1e6:.1f} us"
 
 
-def _lane(lane: LaneFacts) -> str:
-    profile = current()
+def _lane(lane: LaneFacts, profile: Profile) -> str:
     times = f"{lane.times} lanes of " if lane.times > 1 else ""
     rows = f"{lane.rows:,} {'elements' if lane.flat else 'rows'}"
     step = "" if lane.flat else f", {lane.step} at a step"

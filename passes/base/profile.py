@@ -6,9 +6,7 @@ CUDA   a row a step, tiles of shared memory, kept loops outside reduced ones, se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from jstitch.codegen.kernel_ir import Lane
@@ -65,19 +63,3 @@ class Profile:
 
 
 CPU = Profile()
-_chosen: ContextVar[Profile | None] = ContextVar("profile", default=None)
-
-
-def current() -> Profile:
-    """The profile of the target that is being planned for."""
-    return _chosen.get() or CPU
-
-
-@contextmanager
-def using(profile: Profile) -> Iterator[None]:
-    """Plan and lower for this target inside the block."""
-    token = _chosen.set(profile)
-    try:
-        yield
-    finally:
-        _chosen.reset(token)

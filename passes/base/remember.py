@@ -1,50 +1,39 @@
-"""Remember what a function says about an op for as long as the op lives.
+"""Remember what a function says about an object for as long as the object lives.
 
-@per_op
+@per_object
 def relations(op, rows): ...        relations(op, 64) is worked out once; freed with op
+
+What the answer depends on besides the object is an argument: a target's profile, above all.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable
-from typing import TypeVar
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
-from jstitch.ir.graph import Op
-
-K = TypeVar("K", bound=Hashable)
+A = TypeVar("A")
+K = TypeVarTuple("K")
 T = TypeVar("T")
 
 
-def per_op(f: Callable[[Op, K], T]) -> Callable[[Op, K], T]:
-    """`f(op, key)` with a memory. A `functools.lru_cache` would keep ops, graphs and MLIR modules alive."""
-    known: WeakKeyDictionary[Op, dict[K, T]] = WeakKeyDictionary()
+def per_object(f: Callable[[A, *K], T]) -> Callable[[A, *K], T]:
+    """`f(x, *key)` with a memory that forgets x when everybody else does. The result must not refer to x.
+
+    A `functools.lru_cache` would keep ops, graphs and MLIR modules alive.
+    """
+    known: WeakKeyDictionary[A, dict[tuple[*K], T]] = WeakKeyDictionary()
 
     @functools.wraps(f)
-    def remembered(op: Op, key: K) -> T:
-        found = known.get(op)
-        if found is None:
-            found = known.setdefault(op, {})
-        if key not in found:
-            found[key] = f(op, key)
-        return found[key]
-
-    return remembered
-
-
-A = TypeVar("A")
-
-
-def per_object(f: Callable[[A], T]) -> Callable[[A], T]:
-    """`f(x)` with a memory that forgets x when everybody else does. The result must not refer to x."""
-    known: WeakKeyDictionary[A, T] = WeakKeyDictionary()
-
-    @functools.wraps(f)
-    def remembered(x: A) -> T:
+    def remembered(x: A, *key: *K) -> T:
         found = known.get(x)
         if found is None:
-            found = known[x] = f(x)
-        return found
+            found = known.setdefault(x, {})
+        try:
+            return found[key]
+        except KeyError:  # rather than `in`: hashing a profile takes as long as all else
+            answer = found[key] = f(x, *key)
+            return answer
 
     return remembered

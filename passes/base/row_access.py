@@ -34,7 +34,7 @@ from jstitch.ir.index import (
     var,
 )
 from jstitch.ir.ops import OpClass, lookup
-from jstitch.passes.base.remember import per_op
+from jstitch.passes.base.remember import per_object
 
 ROW_VAR = "r"
 IDENTITY = "identity"  # attribute of a reduction of several values: what changes nothing, for each result
@@ -114,7 +114,7 @@ def _worst(a: Relation, b: Relation) -> Relation:
     return Relation(max(a.access, b.access, key=order.index), a.modular or b.modular)
 
 
-@per_op
+@per_object
 def relations(op: Op, rows: int) -> tuple[Relation, ...]:
     """How each operand of an elementwise, shape or index op is reached when its result has `rows` rows."""
     shape = op.results[0].shape
@@ -142,7 +142,7 @@ def relations(op: Op, rows: int) -> tuple[Relation, ...]:
     return tuple(found.get(k, Relation(Access.FREE)) for k in range(len(op.operands)))
 
 
-@per_op
+@per_object
 def reduction(op: Op, rows: int) -> Reduction:
     """What a reduction is to an operand of `rows` rows."""
     operand, result = op.operands[0].shape, op.results[0].shape

@@ -18,8 +18,8 @@ from jstitch.ir.index import Var, var
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern, is_free
-from jstitch.passes.base.profile import current
-from jstitch.passes.base.remember import per_object, per_op
+from jstitch.passes.base.profile import Profile
+from jstitch.passes.base.remember import per_object
 from jstitch.passes.base.row_access import data_operands, is_reduction
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.cost.turned_reads import is_turned, turned_reads
@@ -51,10 +51,8 @@ class CostEstimate:
     def without_launches(self) -> CostEstimate:
         return CostEstimate(0.0, self.nbytes, self.cycles)
 
-    @property
-    def seconds(self) -> float:
+    def seconds(self, machine: Machine) -> float:
         """Launches, then the slower of memory and arithmetic."""
-        machine = current().machine
         memory = self.nbytes / machine.bandwidth(self.nbytes)
         arithmetic = self.cycles * machine.lane_cycle
         slower, faster = max(memory, arithmetic), min(memory, arithmetic)
@@ -63,41 +61,41 @@ class CostEstimate:
 
 @per_object
 @per_structure
-def kernel_cost(pattern: FusionPattern) -> CostEstimate:
+def kernel_cost(pattern: FusionPattern, profile: Profile) -> CostEstimate:
     """The pattern as one stitched kernel."""
-    grouping = _grouping(pattern)
+    grouping, machine = _grouping(pattern, profile), profile.machine
     lanes: dict[tuple[int, int], list[Op]] = {}
     for op in grouping.ops:
         if not is_free(op):
             lanes.setdefault((grouping.level_of[op], id(grouping.group_of[op])), []).append(op)
     producers = {v: op for op in grouping.ops for v in op.results}
     phases = len({level for level, _ in lanes})
-    total = CostEstimate(launches=current().machine.call + phases)
+    total = CostEstimate(launches=machine.call + phases)
     kept = grouping.spilled.union(pattern.outputs)
-    sector = current().machine.sector_bytes
+    sector = machine.sector_bytes
     sector = sector if sector and is_turned(grouping.ops, sector) else 0
     for (level, _), ops in lanes.items():
-        total += _lane_cost(grouping, ops, level, producers, kept, sector)
+        total += _lane_cost(grouping, ops, level, producers, kept, machine, sector)
     return total
 
 
 @per_object
-def _grouping(pattern: FusionPattern) -> Grouping:
-    ops = one_pass_sums(factor_sums(pattern.ops, pattern.outputs), pattern.outputs)
-    return form_groups(block_variances(ops, pattern.outputs), pattern.outputs)
+def _grouping(pattern: FusionPattern, profile: Profile) -> Grouping:
+    ops = one_pass_sums(factor_sums(pattern.ops, pattern.outputs), pattern.outputs, profile)
+    return form_groups(block_variances(ops, pattern.outputs, profile), pattern.outputs, profile)
 
 
-def wide_sums(pattern: FusionPattern) -> int:
+def wide_sums(pattern: FusionPattern, profile: Profile) -> int:
     """Bytes of a program's sums over rows, if they are on chip and find no room there; else 0."""
-    nbytes = 0 if current().machine.device is None else _partial_bytes(pattern)
-    return nbytes if nbytes > current().arena_bytes else 0
+    nbytes = 0 if profile.machine.device is None else _partial_bytes(pattern, profile)
+    return nbytes if nbytes > profile.arena_bytes else 0
 
 
 @per_object
 @per_structure
-def _partial_bytes(pattern: FusionPattern) -> int:
+def _partial_bytes(pattern: FusionPattern, profile: Profile) -> int:
     found: dict[int, int] = {}
-    grouping = _grouping(pattern)
+    grouping = _grouping(pattern, profile)
     for op in grouping.ops:
         if op.name == PARTIAL:
             group = id(grouping.group_of[op])
@@ -112,6 +110,7 @@ def _lane_cost(
     level: int,
     producers: Mapping[Value, Op],
     kept: Collection[Value],
+    machine: Machine,
     sector: int,
 ) -> CostEstimate:
     """kept: what is written to memory. sector: of memory, in bytes, where it matters."""
@@ -132,11 +131,10 @@ def _lane_cost(
         if op is None or (v in grouping.spilled and grouping.level_of.get(op, 0) < level):
             reads.add(v)
         elif op not in chosen and not is_free(op):
-            cycles += work(op)
+            cycles += work(op, machine)
             todo += op.operands
     group = grouping.group_of[ops[0]]
-    cycles += sum(map(work, ops))
-    machine = current().machine
+    cycles += sum(work(op, machine) for op in ops)
     parallel = group.programs >= machine.cores or cycles < machine.serial_work
     serial = 1.0 if parallel else machine.cores
     nbytes = sum(v.tensor.nbytes for v in (*reads, *written))
@@ -146,43 +144,49 @@ def _lane_cost(
     return CostEstimate(0.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
 
 
-def work(op: Op) -> float:
+def work(op: Op, machine: Machine) -> float:
     """Cycles per vector lane, times elements."""
     definition = lookup(op.name)
     if is_free(op) or definition.op_class in (OpClass.SHAPE, OpClass.INDEX):
         return 0.0
     elements = max(v.tensor.size for v in (*op.results, *op.operands))
-    return elements * (definition.cpi if current().machine.device else cpu_cpi(definition))
+    return elements * (definition.cpi if machine.device else cpu_cpi(definition))
 
 
 @per_object
 @per_structure
-def xla_cost(pattern: FusionPattern) -> CostEstimate:
+def xla_cost(pattern: FusionPattern, machine: Machine) -> CostEstimate:
     """The same ops as XLA:CPU runs them."""
-    return sum(xla_kernels(pattern).values(), CostEstimate())
+    return sum(xla_kernels(pattern, machine).values(), CostEstimate())
 
 
-def xla_kernels(pattern: FusionPattern, most: float = math.inf) -> dict[Value, CostEstimate]:
+def xla_kernels(
+    pattern: FusionPattern, machine: Machine, most: float = math.inf
+) -> dict[Value, CostEstimate]:
     """XLA's kernels for these ops: the value that each writes, and what it costs.
 
     most: values looked at for each; what lies behind them is left out.
     """
     producers = {v: op for op in pattern.ops for v in op.results}
-    materialised = _materialised(pattern, producers)
-    return {v: _fusion_cost(v, producers, materialised, most) for v in materialised}
+    materialised = _materialised(pattern, producers, machine)
+    return {v: _fusion_cost(v, producers, materialised, machine, most) for v in materialised}
 
 
-def xla_makes(pattern: FusionPattern, values: Iterable[Value], most: int) -> dict[Value, CostEstimate]:
+def xla_makes(
+    pattern: FusionPattern, machine: Machine, values: Iterable[Value], most: int
+) -> dict[Value, CostEstimate]:
     """What a kernel of XLA's costs that writes one of these values, of which it writes none by itself.
 
     most: values looked at for each; what lies behind them is left out.
     """
     producers = {v: op for op in pattern.ops for v in op.results}
-    materialised = _materialised(pattern, producers)
-    return {v: _fusion_cost(v, producers, materialised, most) for v in values}
+    materialised = _materialised(pattern, producers, machine)
+    return {v: _fusion_cost(v, producers, materialised, machine, most) for v in values}
 
 
-def _materialised(pattern: FusionPattern, producers: Mapping[Value, Op]) -> dict[Value, None]:
+def _materialised(
+    pattern: FusionPattern, producers: Mapping[Value, Op], machine: Machine
+) -> dict[Value, None]:
     """Values that XLA:CPU writes to memory."""
     users: dict[Value, int] = {}
     for op in pattern.ops:
@@ -192,7 +196,7 @@ def _materialised(pattern: FusionPattern, producers: Mapping[Value, Op]) -> dict
     for op in pattern.ops:
         if is_reduction(op):
             operands = data_operands(op)
-            if not current().machine.reads_fuse:
+            if not machine.reads_fuse:
                 made = (v for v in operands if v in producers and not is_free(producers[v]))
                 found.update(dict.fromkeys(made))
             found[op.results[0]] = None
@@ -202,11 +206,15 @@ def _materialised(pattern: FusionPattern, producers: Mapping[Value, Op]) -> dict
 
 
 def _fusion_cost(
-    root: Value, producers: Mapping[Value, Op], materialised: Mapping[Value, None], most: float = math.inf
+    root: Value,
+    producers: Mapping[Value, Op],
+    materialised: Mapping[Value, None],
+    machine: Machine,
+    most: float,
 ) -> CostEstimate:
     """One XLA kernel: everything up to values that are in memory already."""
     op = producers[root]
-    cycles, reads = xla_work(op), set[Value]()
+    cycles, reads = xla_work(op, machine), set[Value]()
     todo, seen = list(op.operands), set[Value]()
     while todo and len(seen) < most:
         v = todo.pop()
@@ -217,36 +225,30 @@ def _fusion_cost(
         if maker is None or v in materialised:
             reads.add(v)
         elif not is_free(maker):
-            cycles += xla_work(maker)
+            cycles += xla_work(maker, machine)
             todo += maker.operands
     nbytes = root.tensor.nbytes + sum(v.tensor.nbytes for v in reads)
-    machine = current().machine
     serial = machine.cores if machine.serial_work <= cycles < machine.xla_serial_work else 1.0
     return CostEstimate(1.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
 
 
-def xla_work(op: Op) -> float:
+@per_object
+def xla_work(op: Op, machine: Machine) -> float:
     """Cycles of the op in XLA:CPU's loops, which measure slower than ours on some."""
-    return _xla_work(op, current().machine)
-
-
-@per_op
-def _xla_work(op: Op, machine: Machine) -> float:
     narrow = any(v.tensor.dtype.is_float and v.tensor.dtype.itemsize < 4 for v in op.operands)
-    return (
-        work(op) * (machine.xla_narrow if narrow else machine.xla_cycles) + _seam_work(op) + _window_work(op)
-    )
+    own = work(op, machine) * (machine.xla_narrow if narrow else machine.xla_cycles)
+    return own + _seam_work(op, machine) + _window_work(op, machine)
 
 
-def _window_work(op: Op) -> float:
+def _window_work(op: Op, machine: Machine) -> float:
     """The op ends a reduction over windows that was written out; XLA would run it as it stood."""
-    return current().machine.window_cycles * float(op.attrs.get("window", 0) * op.results[0].tensor.size)
+    return machine.window_cycles * float(op.attrs.get("window", 0) * op.results[0].tensor.size)
 
 
-def _seam_work(op: Op) -> float:
+def _seam_work(op: Op, machine: Machine) -> float:
     """Concatenates and pads inside a loop keep XLA:CPU from vectorising it; ours is cut at the seams."""
     definition = lookup(op.name)
     if definition.cases is None:
         return 0.0
     cases = definition.cases(op, tuple(var(Var(f"i{d}", n)) for d, n in enumerate(op.result.shape)))
-    return current().machine.seam_cycles * op.result.tensor.size if len(cases) > 1 else 0.0
+    return machine.seam_cycles * op.result.tensor.size if len(cases) > 1 else 0.0

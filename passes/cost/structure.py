@@ -18,8 +18,8 @@ import numpy as np
 from jstitch.ir.graph import Op
 from jstitch.ir.ops.build import is_splat
 from jstitch.passes.base.plan import FREE_ELEMENTS, FusionPattern
-from jstitch.passes.base.profile import Profile, current
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 MOST = 1 << 21  # numbers in remembered structures; then all are forgotten
 
@@ -28,28 +28,27 @@ _kinds: dict[Hashable, int] = {}
 _kind_of: WeakKeyDictionary[Op, int] = WeakKeyDictionary()
 
 
-def per_structure(f: Callable[[FusionPattern], T]) -> Callable[[FusionPattern], T]:
-    """`f(pattern)` with a memory by structure and profile.
+def per_structure(f: Callable[[FusionPattern, K], T]) -> Callable[[FusionPattern, K], T]:
+    """`f(pattern, key)` with a memory by structure and key, such as the target's profile.
 
     The result must not be None, nor refer to ops or values.
     """
-    known: dict[tuple[Profile, tuple[int, ...]], T] = {}
+    known: dict[tuple[K, tuple[int, ...]], T] = {}
     numbers = 0
 
     @functools.wraps(f)
-    def remembered(pattern: FusionPattern) -> T:
+    def remembered(pattern: FusionPattern, key: K) -> T:
         nonlocal numbers
         like = structure(pattern)
         if like is None:
-            return f(pattern)
-        key = (current(), like)
-        found = known.get(key)
+            return f(pattern, key)
+        found = known.get((key, like))
         if found is None:
-            found = f(pattern)
+            found = f(pattern, key)
             if numbers > MOST:
                 known.clear()
                 numbers = 0
-            known[key] = found
+            known[key, like] = found
             numbers += len(like)
         return found
 

@@ -16,7 +16,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Index, Var, atoms, linearize, var
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.plan import is_free
-from jstitch.passes.base.remember import per_op
+from jstitch.passes.base.remember import per_object
 from jstitch.passes.base.row_access import data_operands, is_reduction
 from jstitch.passes.lower.form_groups import PARTIAL
 
@@ -88,7 +88,7 @@ def is_turned(ops: Iterable[Op], sector: int) -> bool:
     return any(Way.ACROSS in ways(op, sector) for op in ops)
 
 
-@per_op
+@per_object
 def ways(op: Op, sector: int) -> tuple[Way, ...]:
     """How threads that go along the last dimension of an op's result go through its operands."""
     shape = op.results[0].shape

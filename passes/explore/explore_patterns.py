@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from jstitch.passes.base.profile import current
 from jstitch.passes.explore.score_pattern import Scorer, Sketch
 from jstitch.passes.explore.tabulate_frame import FrameTable
 
@@ -102,7 +101,7 @@ class _Explorer:
     def __init__(self, scorer: Scorer, options: ExploreOptions) -> None:
         self.scorer, self.options = scorer, options
         self.table = scorer.table
-        self.max_buffers = current().max_buffers
+        self.max_buffers = scorer.table.profile.max_buffers
         self.found: dict[int, Sequence[Sketch]] = {}
         self.kept: list[tuple[Candidate, ...]] = [()] * len(self.table.ops)
         self.vertex, self.members = _vertices(self.table)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jstitch.passes.base.profile import current
 from jstitch.passes.explore.explore_patterns import Candidate, candidate
 from jstitch.passes.explore.run_order import run_order
 from jstitch.passes.explore.score_pattern import Scorer, Sketch
@@ -57,7 +56,7 @@ def _join(scorer: Scorer, packs: list[_Pack], new: _Pack, time: list[float]) -> 
         if slot is None:
             continue
         union = scorer.joined(pack.sketch, new.sketch)
-        if len(union.reads) + len(union.leaves) > current().max_buffers:
+        if len(union.reads) + len(union.leaves) > scorer.table.profile.max_buffers:
             continue
         if union.seconds > pack.sketch.seconds + new.sketch.seconds:
             pack.sketch, pack.parts = union, pack.parts + 1

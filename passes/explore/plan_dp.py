@@ -14,8 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from jstitch.ir.graph import Graph, Op
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import (
     FusionPattern,
     FusionPlan,
@@ -25,6 +27,7 @@ from jstitch.passes.base.plan import (
     make_patterns,
     with_constants,
 )
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.explore.explore_patterns import Candidate, candidate, explore_patterns
 from jstitch.passes.explore.fuse_remote import fuse_remote
 from jstitch.passes.explore.run_order import run_order
@@ -42,26 +45,29 @@ Evaluator = Callable[[FusionPlan], float]
 
 def plan_dp(
     frame: Graph,
+    context: Context,
     known: Sequence[FusionPlan] = (),
-    evaluate: Evaluator = modelled_seconds,
+    evaluate: Evaluator | None = None,
     finish: Callable[[FusionPlan], FusionPlan] = lambda plan: plan,
     *,
     remote: bool = True,
 ) -> FusionPlan:
     """Patterns of the frame, disjoint and acyclic, with their scores, and a reason for every unfused edge.
 
-    known: plans of other planners for this frame, acyclic each. evaluate: the full cost model. finish: what
-    later passes make of a plan, to compare plans by. remote: patterns with nothing in common may be packed.
+    known: plans of other planners for this frame, acyclic each. evaluate: None = the full cost model. finish:
+    what later passes make of a plan, to compare plans by. remote: patterns with nothing in common may be
+    packed.
     """
-    planner = _Planner(frame, known)
-    return min(planner.plans(remote), key=lambda plan: evaluate(finish(plan)))
+    planner = _Planner(frame, context.profile, known)
+    seconds = evaluate or partial(modelled_seconds, context=context)
+    return min(planner.plans(remote), key=lambda plan: seconds(finish(plan)))
 
 
 class _Planner:
-    def __init__(self, frame: Graph, known: Sequence[FusionPlan]) -> None:
+    def __init__(self, frame: Graph, profile: Profile, known: Sequence[FusionPlan]) -> None:
         self.frame, self.known = frame, known
-        self.table = tabulate_frame(frame, _order(known[0]) if known else None)
-        self.scorer = Scorer(frame, self.table)
+        self.table = tabulate_frame(frame, profile, _order(known[0]) if known else None)
+        self.scorer = Scorer(self.table)
         self.producers = frame.producers()
         self.reasons = {op: partition_reason(op) for op in self.table.ops}
 

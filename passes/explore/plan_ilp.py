@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from jstitch.ir.graph import Graph
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Score
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.cost.cost_model import kernel_cost, xla_cost
 from jstitch.passes.explore.candidates import Candidates
 from jstitch.passes.explore.explain_selection import explain_selection
@@ -53,6 +55,7 @@ class IlpOptions:
 
 def plan_ilp(
     frame: Graph,
+    context: Context,
     savings: Savings | None = None,
     options: IlpOptions | None = None,
     finish: Callable[[FusionPlan], FusionPlan] = lambda plan: plan,
@@ -63,21 +66,23 @@ def plan_ilp(
     later passes make of a plan, to compare the cost model's choices by.
     """
     options = options or IlpOptions()
-    candidates, known = collect(frame, options)
+    candidates, known = collect(frame, context, options)
+    choose = partial(_choose, candidates, known=known, options=options, profile=context.profile)
     if savings is not None:
-        return _choose(candidates, savings, known, options)
-    modelled = modelled_savings(frame, SHARES)
-    merged = _plan(_problem(candidates, modelled[0]), candidates, Selection(tuple(known[0])))
-    plans = [*(_choose(candidates, s, known, options) for s in modelled), merged]
-    return min(plans, key=lambda plan: modelled_seconds(finish(plan)))
+        return choose(savings)
+    modelled = modelled_savings(frame, context.profile, SHARES)
+    problem, layers = _problem(candidates, modelled[0]), Selection(tuple(known[0]))
+    merged = _plan(problem, candidates, layers, context.profile)
+    plans = [*map(choose, modelled), merged]
+    return min(plans, key=lambda plan: modelled_seconds(finish(plan), context))
 
 
-def collect(frame: Graph, options: IlpOptions) -> tuple[Candidates, list[list[int]]]:
+def collect(frame: Graph, context: Context, options: IlpOptions) -> tuple[Candidates, list[list[int]]]:
     """All candidates, and the choices among them that are known to be disjoint and acyclic."""
     graph = op_graph(frame)
     found = Candidates(graph, ORIGIN)
     layered = plan_layers(frame, options.layers)
-    merged = break_cycles(merge_patterns(layered), layered)
+    merged = break_cycles(merge_patterns(layered, context), layered)
     apart = found.of_plan(layered)
     sets = [found.of_plan(merged), apart, *explore_substitution(graph)]
     known = [found.add(groups) for groups in sets]
@@ -92,20 +97,25 @@ def _problem(candidates: Candidates, savings: Savings) -> Problem:
 
 
 def _choose(
-    candidates: Candidates, savings: Savings, known: Sequence[Sequence[int]], options: IlpOptions
+    candidates: Candidates,
+    savings: Savings,
+    known: Sequence[Sequence[int]],
+    options: IlpOptions,
+    profile: Profile,
 ) -> FusionPlan:
     problem = _problem(candidates, savings)
     useful = [[n for n in choice if problem.scores[n] > 0] for choice in known]
-    return _plan(problem, candidates, select_patterns(problem, useful, options.select))
+    return _plan(problem, candidates, select_patterns(problem, useful, options.select), profile)
 
 
-def _plan(problem: Problem, candidates: Candidates, selection: Selection) -> FusionPlan:
+def _plan(problem: Problem, candidates: Candidates, selection: Selection, profile: Profile) -> FusionPlan:
     chosen = ((candidates.patterns[n], problem.scores[n]) for n in selection.chosen)
-    patterns = tuple(replace(p, score=_score(p, seconds)) for p, seconds in chosen)
+    patterns = tuple(replace(p, score=_score(p, seconds, profile)) for p, seconds in chosen)
     return FusionPlan(problem.graph.frame, patterns, tuple(explain_selection(problem, selection)))
 
 
-def _score(pattern: FusionPattern, seconds: float) -> Score:
+def _score(pattern: FusionPattern, seconds: float, profile: Profile) -> Score:
     """`seconds`, launches apart from the rest."""
-    calls = (xla_cost(pattern).launches - kernel_cost(pattern).launches) * current().machine.launch
+    fewer = xla_cost(pattern, profile.machine).launches - kernel_cost(pattern, profile).launches
+    calls = fewer * profile.machine.launch
     return Score(max(seconds - calls, 0.0), calls, max(calls - seconds, 0.0))

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free, make_pattern
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.cost.cost_model import kernel_cost, xla_kernels, xla_makes
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.gate import judge, saved_copies
@@ -35,28 +37,30 @@ class Savings:
     charges: Mapping[int, float] = field(default_factory=dict)
 
 
-def modelled_savings(frame: Graph, shares: tuple[float, ...] = (1.0,)) -> tuple[Savings, ...]:
-    """By the cost model, on the target that is being planned for.
+def modelled_savings(
+    frame: Graph, profile: Profile, shares: tuple[float, ...] = (1.0,)
+) -> tuple[Savings, ...]:
+    """By the cost model, on a target.
 
     shares: how much of its launches a small pattern is charged with, one result for each: packed with others,
     it does not pay for all of them.
     """
-    fusible = [op for op in frame.ops if _is_fusible(op)]
+    fusible, machine = [op for op in frame.ops if _is_fusible(op)], profile.machine
     whole = make_pattern(frame, fusible, "xla")
-    kernels = xla_kernels(whole, CONE)
-    seconds = {op: sum(kernels[v].seconds for v in op.results if v in kernels) for op in fusible}
+    kernels = xla_kernels(whole, machine, CONE)
+    seconds = {op: sum(kernels[v].seconds(machine) for v in op.results if v in kernels) for op in fusible}
     fused = {n: op for n, op in enumerate(frame.ops) if seconds.get(op) == 0 and not is_free(op)}
-    made = xla_makes(whole, (op.results[0] for op in fused.values()), CONE)
-    charges = {n: made[op.results[0]].seconds for n, op in fused.items()}
-    return tuple(Savings(_evaluate(seconds, share), charges) for share in shares)
+    made = xla_makes(whole, machine, (op.results[0] for op in fused.values()), CONE)
+    charges = {n: made[op.results[0]].seconds(machine) for n, op in fused.items()}
+    return tuple(Savings(_evaluate(seconds, share, profile), charges) for share in shares)
 
 
-def _evaluate(seconds: Mapping[Op, float], share: float) -> Evaluate:
+def _evaluate(seconds: Mapping[Op, float], share: float, profile: Profile) -> Evaluate:
     def evaluate(pattern: FusionPattern) -> float:
-        cost = kernel_cost(pattern)
-        if cost.seconds < SMALL:
+        cost = kernel_cost(pattern, profile)
+        if cost.seconds(profile.machine) < SMALL:
             cost = replace(cost, launches=share * cost.launches)
-        return sum(seconds[op] for op in pattern.ops) - cost.seconds
+        return sum(seconds[op] for op in pattern.ops) - cost.seconds(profile.machine)
 
     return evaluate
 
@@ -65,13 +69,17 @@ def _is_fusible(op: Op) -> bool:
     return is_free(op) or partition_reason(op) is None
 
 
-def modelled_seconds(plan: FusionPlan) -> float:
+def modelled_seconds(plan: FusionPlan, context: Context) -> float:
     """Of the plan's kernels, and of XLA's for all other ops that a kernel could hold.
 
     Updates that no kernel takes over are not counted; those that one does are, as saved.
     """
     owned = {op for p in plan.patterns for op in p.ops if not is_free(op)}
     rest = [op for op in plan.frame.ops if op not in owned and _is_fusible(op)]
-    xla = xla_kernels(make_pattern(plan.frame, rest, "xla"), CONE)
-    ours = (judge(p).ours.seconds - saved_copies(p).seconds for p in absorb_updates(plan).patterns)
-    return sum(ours) + sum(cost.seconds for cost in xla.values())
+    machine = context.machine
+    xla = xla_kernels(make_pattern(plan.frame, rest, "xla"), machine, CONE)
+    ours = (
+        judge(p, context.profile).ours_seconds - saved_copies(p).seconds(machine)
+        for p in absorb_updates(plan, context).patterns
+    )
+    return sum(ours) + sum(cost.seconds(machine) for cost in xla.values())

@@ -17,11 +17,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from jstitch.ir.graph import Graph, Op
+from jstitch.ir.graph import Op
 from jstitch.passes.base.plan import Score, is_free
-from jstitch.passes.base.profile import current
 from jstitch.passes.cost.cost_model import CostEstimate
-from jstitch.passes.explore.tabulate_frame import UNBOUNDED, FrameTable, tabulate_frame
+from jstitch.passes.explore.tabulate_frame import UNBOUNDED, FrameTable
 from jstitch.passes.fuse.pack_patterns import SMALL
 
 SHARED = 0.1  # of a small pattern's call and phases, when others are packed with it
@@ -76,11 +75,10 @@ class Sketch:
 
 
 class Scorer:
-    """Scores sets of ops of one frame, under the profile that is current when it is made."""
+    """Scores sets of ops of one frame, on the target that its tables are for."""
 
-    def __init__(self, frame: Graph, table: FrameTable | None = None) -> None:
-        self.table = table or tabulate_frame(frame)
-        self.machine = current().machine
+    def __init__(self, table: FrameTable) -> None:
+        self.table, self.machine = table, table.profile.machine
         self._times: dict[tuple[float, float, float], float] = {}
 
     def score(self, ops: Iterable[Op]) -> Score:
@@ -280,7 +278,7 @@ class Scorer:
         """Seconds of an estimate: much the same ones come up in every layer of a model."""
         key = (launches, nbytes, cycles)
         if key not in self._times:
-            self._times[key] = CostEstimate(*key).seconds
+            self._times[key] = CostEstimate(*key).seconds(self.machine)
         return self._times[key]
 
     def _ours(self, s: Sketch) -> tuple[float, float, float]:

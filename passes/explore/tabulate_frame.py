@@ -19,7 +19,7 @@ from typing import NamedTuple
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.plan import is_free
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import Access, data_operands, is_reduction, relations
 from jstitch.passes.cost.cost_model import CostEstimate, work, xla_work
 from jstitch.passes.fuse.plan_layers import partition_reason
@@ -48,9 +48,10 @@ class XlaKernel(NamedTuple):
 class FrameTable:
     """Tables by place of op, and by number of value. Nothing changes them once they are filled.
 
-    ops: in a topological order, without free ops. fusible: whether patterns may hold the op. operands,
-    results: values, once each. work: cycles per vector lane. cross: reductions of the leading dimensions,
-    whose partial results are combined a phase later. partials: how many there are. rows: into which the op
+    ops: in a topological order, without free ops. profile: of their target.
+    fusible: whether patterns may hold the op. operands, results: values, once each. work: cycles per vector
+    lane. cross: reductions of the leading dimensions, whose partial results are combined a phase later.
+    partials: how many there are. rows: into which the op
     can be cut and stay in one program.
     xla: the kernels that XLA runs for values of the op. xla_work: cycles of the op in one of XLA's kernels;
     xla_all: in all that compute it.
@@ -60,6 +61,7 @@ class FrameTable:
     """
 
     ops: Sequence[Op]
+    profile: Profile
     place: dict[Op, int] = field(default_factory=dict)
     number: dict[Value, int] = field(default_factory=dict)
     values: list[Value] = field(default_factory=list)
@@ -116,15 +118,15 @@ class FrameTable:
             seen.update(new)
             todo += new
         cycles = sum(self.xla_work[op] for op in ops)
-        machine = current().machine
+        machine = self.profile.machine
         serial = machine.cores if machine.serial_work <= cycles < machine.xla_serial_work else 1.0
         nbytes, cycles = nbytes * (1 + (serial - 1) / 2), cycles * serial
-        return XlaKernel(nbytes, cycles, CostEstimate(1.0, nbytes, cycles).seconds)
+        return XlaKernel(nbytes, cycles, CostEstimate(1.0, nbytes, cycles).seconds(machine))
 
 
-def tabulate_frame(frame: Graph, order: Sequence[Op] | None = None) -> FrameTable:
-    """The tables of a frame. order: all its ops in a topological order, None = as they stand."""
-    table = FrameTable([op for op in order or frame.ops if not is_free(op)])
+def tabulate_frame(frame: Graph, profile: Profile, order: Sequence[Op] | None = None) -> FrameTable:
+    """The tables of a frame for a target. order: all its ops in a topological order, None = as they stand."""
+    table = FrameTable([op for op in order or frame.ops if not is_free(op)], profile)
     table.place.update((op, n) for n, op in enumerate(table.ops))
     returned = frozenset(frame.outputs)
     free = {v for op in frame.ops if is_free(op) for v in op.results}
@@ -164,15 +166,14 @@ def _add(
     table.fusible.append(fusible)
     table.operands.append(tuple(uses))
     table.results.append(tuple(_number(table, v, place, returned) for v in op.results))
-    table.work.append(work(op) if fusible else 0.0)
+    table.work.append(work(op, table.profile.machine) if fusible else 0.0)
     table.cross.append(fusible and is_reduction(op) and shape.rows == 0)
-    table.partials.append(_partials(op) if table.cross[-1] else 0)
+    table.partials.append(_partials(op, table.profile) if table.cross[-1] else 0)
     table.rows.append(shape.rows or UNBOUNDED)
 
 
-def _partials(op: Op) -> int:
+def _partials(op: Op, profile: Profile) -> int:
     """Partial results of a reduction over the leading dimensions (see form_groups.Group.programs)."""
-    profile = current()
     elements = op.operands[0].tensor.size
     rows = elements // max(1, op.results[0].tensor.size)
     most = max(8, min(profile.max_programs, rows // profile.partial_rows))
@@ -239,7 +240,7 @@ def _decide_written(table: FrameTable) -> None:
         table.returned[v] or any(not table.fusible[u.op] for u in users)
         for v, users in enumerate(table.users)
     ]
-    reads_fuse = current().machine.reads_fuse
+    reads_fuse = table.profile.machine.reads_fuse
     for place, op in enumerate(table.ops):
         if not table.fusible[place]:
             continue
@@ -256,7 +257,8 @@ def _decide_written(table: FrameTable) -> None:
 
 def _price(table: FrameTable) -> None:
     """What each op costs XLA, and which values are better computed again than kept in memory."""
-    table.xla_work += [xla_work(op) if table.fusible[n] else 0.0 for n, op in enumerate(table.ops)]
+    pairs, machine = zip(table.ops, table.fusible, strict=True), table.profile.machine
+    table.xla_work += [xla_work(op, machine) if fusible else 0.0 for op, fusible in pairs]
     table.xla_all += [0.0] * len(table.ops)
     again: list[float] = [1.0] * len(table.values)
     table.cheap += [True] * len(table.values)

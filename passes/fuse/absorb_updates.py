@@ -17,14 +17,14 @@ from jstitch.ir.index import Var, linearize, var
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.types import TensorType
 from jstitch.ir.unwind import Deep, unwind
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Update, is_free
-from jstitch.passes.base.profile import current
 from jstitch.passes.graph.keep_counters import LEFT
 
 
-def absorb_updates(plan: FusionPlan) -> FusionPlan:
+def absorb_updates(plan: FusionPlan, context: Context) -> FusionPlan:
     """The plan whose patterns take over the updates that their values go into."""
-    if not current().updates or not plan.patterns:
+    if not context.profile.updates or not plan.patterns:
         return plan
     finder = _Finder(plan)
     return replace(plan, patterns=tuple(finder.absorb(n) for n in range(len(plan.patterns))))

@@ -10,34 +10,22 @@ copies of many parameters share a kernel. An argument in whose memory the result
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops.build import convert
 from jstitch.ir.types import TensorType
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import is_free
-from jstitch.passes.base.profile import current
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.fuse.absorb_updates import keeps_order
 
 
-@dataclass(frozen=True)
-class Returned:
-    """Where a graph stands in its program.
-
-    owned: inputs that are the program's own arguments, by number. homes: inputs whose memory the caller gives
-    away -> the output that takes it, None where XLA may choose.
-    """
-
-    owned: Collection[int]
-    homes: Mapping[int, int | None]
-
-
-def copy_returned(graph: Graph, returned: Returned | None) -> Graph:
+def copy_returned(graph: Graph, context: Context) -> Graph:
     """The graph with such copies in its loops and, where it is the whole program, at its end."""
-    if not current().copies:
+    if not context.profile.copies:
         return graph
-    graph = _in_loops(graph)
+    graph, returned = _in_loops(graph), context.returned
     if returned is None:
         return graph
     inputs = {v: n for n, v in enumerate(graph.inputs)}

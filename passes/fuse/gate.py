@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jstitch.ir.graph import Op
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.cost.cost_model import CostEstimate, kernel_cost, wide_sums, xla_cost
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.keep_patterns import keep_patterns
@@ -26,10 +28,19 @@ MARGINS: Mapping[str, float] = {"model": MARGIN, "measure": 1.5, "off": math.inf
 
 @dataclass(frozen=True)
 class Verdict:
-    """Both estimates of a pattern, and whether it stays."""
+    """Both estimates of a pattern on a machine, and whether it stays."""
 
     ours: CostEstimate
     xla: CostEstimate
+    machine: Machine
+
+    @property
+    def ours_seconds(self) -> float:
+        return self.ours.seconds(self.machine)
+
+    @property
+    def xla_seconds(self) -> float:
+        return self.xla.seconds(self.machine)
 
     @property
     def pays(self) -> bool:
@@ -38,7 +49,7 @@ class Verdict:
     def is_within(self, margin: float, packed: bool = False) -> bool:
         """Whether ours takes less than that share of XLA's time. packed: its launch is shared."""
         ours = self.ours.without_launches if packed else self.ours
-        return ours.seconds < margin * self.xla.seconds
+        return ours.seconds(self.machine) < margin * self.xla_seconds
 
     def reason(self, margin: float, packed: bool = False) -> Reason:
         """Why it does not stay. packed: its launch is shared."""
@@ -46,24 +57,24 @@ class Verdict:
         return Reason(
             "gate",
             f"modelled {{found}} us ({ours.nbytes / 1e6:.2f} MB), and must be less than {{bound}} us, "
-            f"{margin:g} of XLA's {xla.seconds * 1e6:.2f} us ({xla.nbytes / 1e6:.2f} MB, "
+            f"{margin:g} of XLA's {self.xla_seconds * 1e6:.2f} us ({xla.nbytes / 1e6:.2f} MB, "
             f"{xla.kernels})",
-            ours.seconds * 1e6,
-            margin * xla.seconds * 1e6,
+            ours.seconds(self.machine) * 1e6,
+            margin * self.xla_seconds * 1e6,
         )
 
 
-def judge(pattern: FusionPattern) -> Verdict:
+def judge(pattern: FusionPattern, profile: Profile) -> Verdict:
     """With the updates that the kernel takes over."""
-    copies = saved_copies(pattern)
-    ours = kernel_cost(pattern) + CostEstimate(nbytes=copies.nbytes / 2)
-    return Verdict(ours, xla_cost(pattern) + copies)
+    copies, machine = saved_copies(pattern), profile.machine
+    ours = kernel_cost(pattern, profile) + CostEstimate(nbytes=copies.nbytes / 2)
+    return Verdict(ours, xla_cost(pattern, machine) + copies, machine)
 
 
-def no_room(nbytes: int) -> Reason:
+def no_room(nbytes: int, profile: Profile) -> Reason:
     """For a program's sums over rows, of so many bytes."""
     text = "sums over rows would take {found} bytes of shared memory in one kernel, there are {bound}"
-    return Reason("shared memory", text, nbytes, current().arena_bytes)
+    return Reason("shared memory", text, nbytes, profile.arena_bytes)
 
 
 def saved_copies(pattern: FusionPattern) -> CostEstimate:
@@ -72,19 +83,22 @@ def saved_copies(pattern: FusionPattern) -> CostEstimate:
     return CostEstimate(len(copied), 2 * sum(copied))
 
 
-def gate(plan: FusionPlan, margin: float = MARGIN, packed: bool = False) -> FusionPlan:
+def gate(
+    plan: FusionPlan, context: Context, *, margin: float | None = None, packed: bool = False
+) -> FusionPlan:
     """Drop patterns that take more than that share of XLA's time, with the numbers as the reason.
 
-    packed: others share the launch.
+    margin: None = the options'. packed: others share the launch.
     """
+    margin = MARGINS[context.options.tune] if margin is None else margin
     if margin == math.inf:
         return plan
     kept: list[FusionPattern] = []
     dropped: dict[Op, Reason] = {}
-    for pattern, taking in zip(plan.patterns, absorb_updates(plan).patterns, strict=True):
-        verdict = judge(taking)
-        if nbytes := wide_sums(pattern):
-            dropped |= dict.fromkeys(pattern.ops, no_room(nbytes))
+    for pattern, taking in zip(plan.patterns, absorb_updates(plan, context).patterns, strict=True):
+        verdict = judge(taking, context.profile)
+        if nbytes := wide_sums(pattern, context.profile):
+            dropped |= dict.fromkeys(pattern.ops, no_room(nbytes, context.profile))
         elif verdict.is_within(margin, packed):
             kept.append(pattern)
         else:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops.build import grows
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free, make_patterns, with_constants
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.cost.cost_model import kernel_cost
 from jstitch.passes.fuse.break_cycles import CYCLE, break_cycles
 from jstitch.passes.fuse.keep_patterns import cut_edges
@@ -22,9 +24,9 @@ LEAST = 1 << 16  # bytes between two patterns that are worth a look
 SEARCH = 2000  # ops looked at for a way from one pattern to another; then there is said to be one
 
 
-def hand_over(plan: FusionPlan) -> FusionPlan:
+def hand_over(plan: FusionPlan, context: Context) -> FusionPlan:
     """The plan with such parts where they move fewer bytes."""
-    search = _Search(plan.frame, list(plan.patterns))
+    search = _Search(plan.frame, list(plan.patterns), context.profile)
     if not any([search.improve(number) for number in range(len(plan.patterns))]):
         return plan
     found = cut_edges(plan, search.patterns, lambda *_: CYCLE)
@@ -35,6 +37,7 @@ def hand_over(plan: FusionPlan) -> FusionPlan:
 class _Search:
     frame: Graph
     patterns: list[FusionPattern]
+    profile: Profile
     owner: dict[Op, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -121,7 +124,10 @@ class _Search:
         new, old = parts, (self.patterns[number], self.patterns[other])
         if sum(map(_moved, new)) >= sum(map(_moved, old)):
             return False
-        return sum(kernel_cost(p).seconds for p in new) < sum(kernel_cost(p).seconds for p in old)
+        return sum(map(self._seconds, new)) < sum(map(self._seconds, old))
+
+    def _seconds(self, pattern: FusionPattern) -> float:
+        return kernel_cost(pattern, self.profile).seconds(self.profile.machine)
 
 
 def _moved(pattern: FusionPattern) -> int:

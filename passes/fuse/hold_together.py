@@ -17,7 +17,7 @@ from jstitch.errors import CannotFuseError
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.ops import NO_FUSE
 from jstitch.ir.scope import Together, together
-from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import (
     FusionPattern,
     FusionPlan,
@@ -28,7 +28,6 @@ from jstitch.passes.base.plan import (
     make_patterns,
     with_constants,
 )
-from jstitch.passes.base.profile import current
 from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.fuse.plan_layers import partition_reason
 from jstitch.passes.fuse.trim_patterns import trim
@@ -54,12 +53,12 @@ def demanded(pattern: FusionPattern) -> Together | None:
     return together(_first(pattern).scope) if pattern.origin == TOGETHER else None
 
 
-def hold_together(frame: Graph, options: CompileOptions) -> Held:
+def hold_together(frame: Graph, context: Context) -> Held:
     """The frame that planners are to see. Raises CannotFuseError for a strict group that no kernel holds."""
     held, producers = Held(frame), frame.producers()
     for group, ops in _groups(frame).items():
         pattern = trim(FusionPlan(frame, ()), make_pattern(frame, with_constants(ops, producers), TOGETHER))
-        why = None if pattern is None else _why_not(held.frame, frame, pattern, options)
+        why = None if pattern is None else _why_not(held.frame, frame, pattern, context)
         if why is not None:
             refuse(group, why, ops[0].loc)
             held = replace(held, refused={**held.refused, group: why})
@@ -96,16 +95,17 @@ def _first(pattern: FusionPattern) -> Op:
 # -- legality --------------------------------------------------------------------------------------------
 
 
-def _why_not(held: Graph, frame: Graph, pattern: FusionPattern, options: CompileOptions) -> str | None:
+def _why_not(held: Graph, frame: Graph, pattern: FusionPattern, context: Context) -> str | None:
     between = _between(held, pattern)
     if between is not None:
         where = f" at {between.loc}" if between.loc else ""
         return f"{between.name}{where}, which is not in it, needs one of its values and makes another"
-    buffers, most = len(pattern.inputs) + len(pattern.outputs), current().max_buffers
+    buffers, most = len(pattern.inputs) + len(pattern.outputs), context.profile.max_buffers
     if buffers > most:
         return f"its {buffers} inputs and outputs are more than a kernel's {most}"
     try:
-        lower_kernel("together", pattern.ops, pattern.inputs, pattern.outputs, options.arena_bytes)
+        what = pattern.ops, pattern.inputs, pattern.outputs
+        lower_kernel("together", *what, context.profile, context.options.arena_bytes)
     except CannotLowerError as error:
         return f"no kernel expresses it: {error}"
     return None

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Op, Value
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, NoFuse, Reason, is_free, make_pattern
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.cost.cost_model import kernel_cost, wide_sums
 from jstitch.passes.fuse.fuse_subgraph import GAVE_UP, TOO_MANY
 from jstitch.passes.fuse.gate import no_room
@@ -31,12 +33,12 @@ KEPT = ("schedule", "blocks")
 """Rules of the layers that say why two kernels would be one in phases only; then merging decides."""
 
 
-def merge_patterns(plan: FusionPlan) -> FusionPlan:
+def merge_patterns(plan: FusionPlan, context: Context) -> FusionPlan:
     """The plan with patterns merged; refusals of edges that became inner ones are dropped.
 
     Where both sides are in patterns, the reason is why these two were not merged.
     """
-    merger = _Merger(plan)
+    merger = _Merger(plan, context.profile)
     merged = merger.run()
     owner = merger.node_of
     refusals = (r for r in plan.refusals if owner[r.producer] != owner[r.consumer])
@@ -46,6 +48,7 @@ def merge_patterns(plan: FusionPlan) -> FusionPlan:
 @dataclass(eq=False)
 class _Merger:
     plan: FusionPlan
+    profile: Profile
     node_of: dict[Op, int] = field(default_factory=dict)
     patterns: dict[int, FusionPattern] = field(default_factory=dict)
     first: dict[int, int] = field(default_factory=dict)
@@ -144,19 +147,22 @@ class _Merger:
             self.verdicts[a, b] = waits(self.plan.frame.ops[self.first[between]])
             return
         union = make_pattern(self.plan.frame, ops, "merge_patterns")
-        cost, apart = kernel_cost(union).seconds, self._seconds(a) + self._seconds(b)
+        cost, apart = self._cost(union), self._seconds(a) + self._seconds(b)
         if cost >= apart:
             self.verdicts[a, b] = Reason("merge", SLOWER, cost * 1e6, apart * 1e6)
             return
-        if nbytes := wide_sums(union):
-            self.verdicts[a, b] = no_room(nbytes)
+        if nbytes := wide_sums(union, self.profile):
+            self.verdicts[a, b] = no_room(nbytes, self.profile)
             return
         self._replace(a, b, union, cost)
 
     def _seconds(self, n: int) -> float:
         if n not in self.seconds:
-            self.seconds[n] = kernel_cost(self.patterns[n]).seconds
+            self.seconds[n] = self._cost(self.patterns[n])
         return self.seconds[n]
+
+    def _cost(self, pattern: FusionPattern) -> float:
+        return kernel_cost(pattern, self.profile).seconds(self.profile.machine)
 
     def _replace(self, a: int, b: int, union: FusionPattern, cost: float) -> None:
         n, self.count = self.count, self.count + 1

@@ -13,28 +13,29 @@ from collections.abc import Sequence
 import networkx as nx
 
 from jstitch.ir.graph import Op
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free, make_patterns
-from jstitch.passes.base.profile import current
 from jstitch.passes.cost.cost_model import kernel_cost, wide_sums
 
 SMALL = 2e-4  # modelled seconds up to which a pattern is packed
 
 
-def pack_patterns(plan: FusionPlan, *, remote: bool = True) -> FusionPlan:
+def pack_patterns(plan: FusionPlan, context: Context, *, remote: bool = True) -> FusionPlan:
     """The plan with small independent patterns packed; without `remote`, only those that read one tensor."""
     depth = _depths(plan)
     by_depth: dict[int, list[FusionPattern]] = {}
     alone: list[FusionPattern] = []
     for pattern in plan.patterns:
         first = next(op for op in pattern.ops if not is_free(op))
-        if kernel_cost(pattern).seconds < SMALL and not wide_sums(pattern):
+        cost = kernel_cost(pattern, context.profile)
+        if cost.seconds(context.machine) < SMALL and not wide_sums(pattern, context.profile):
             by_depth.setdefault(depth[first], []).append(pattern)
         else:
             alone.append(pattern)
     near = [
         near for patterns in by_depth.values() for near in ([patterns] if remote else _adjacent(patterns))
     ]
-    packs = [pack for patterns in near for pack in _bounded(patterns)]
+    packs = [pack for patterns in near for pack in _bounded(patterns, context.profile.max_buffers)]
     alone += [pack[0] for pack in packs if len(pack) == 1]
     joined = [[op for p in pack for op in p.ops] for pack in packs if len(pack) > 1]
     return FusionPlan(
@@ -52,14 +53,15 @@ def _adjacent(patterns: Sequence[FusionPattern]) -> list[list[FusionPattern]]:
     return [[patterns[n] for n in sorted(m for m in part if isinstance(m, int))] for part in parts]
 
 
-def _bounded(patterns: Sequence[FusionPattern]) -> list[list[FusionPattern]]:
+def _bounded(patterns: Sequence[FusionPattern], most: int) -> list[list[FusionPattern]]:
+    """Packs of at most so many inputs and outputs."""
     packs: list[list[FusionPattern]] = []
     room = 0
     for pattern in patterns:
         buffers = len(pattern.inputs) + len(pattern.outputs)
         if not packs or buffers > room:
             packs.append([])
-            room = current().max_buffers
+            room = most
         packs[-1].append(pattern)
         room -= buffers
     return packs

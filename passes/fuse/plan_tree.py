@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from jstitch.ir.graph import Graph, Op
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.fuse.absorb_updates import absorb_updates
@@ -70,13 +71,13 @@ def leave_all(planned: Planned, why: Reason, kept: Callable[[FusionPattern], boo
     return leave(replace(planned, inner=inner), why, kept)
 
 
-def contract_tree(planned: Planned, see: See, build: Build) -> Graph:
+def contract_tree(planned: Planned, context: Context, see: See, build: Build) -> Graph:
     """The graph with a `jstitch.kernel` op for every pattern, inner frames first.
 
     see: is shown each plan before its kernels are made.
     """
     frame = planned.plan.frame
-    new = {op: _contracted(op, planned, see, build) if is_control(op) else op for op in frame.ops}
+    new = {op: _contracted(op, planned, context, see, build) if is_control(op) else op for op in frame.ops}
     plan = planned.plan
     if any(old is not op for old, op in new.items()):
         refusals = (
@@ -86,9 +87,9 @@ def contract_tree(planned: Planned, see: See, build: Build) -> Graph:
         changed = Graph(frame.inputs, tuple(new.values()), frame.outputs)
         plan = FusionPlan(changed, plan.patterns, tuple(refusals))
     see(plan)
-    return contract_patterns(absorb_updates(plan), build)
+    return contract_patterns(absorb_updates(plan, context), build)
 
 
-def _contracted(op: Op, planned: Planned, see: See, build: Build) -> Op:
-    regions = tuple(contract_tree(below, see, build) for below in planned.below(op))
+def _contracted(op: Op, planned: Planned, context: Context, see: See, build: Build) -> Op:
+    regions = tuple(contract_tree(below, context, see, build) for below in planned.below(op))
     return replace(op, regions=regions)

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPlan, Reason, is_free, make_patterns
-from jstitch.passes.base.profile import current
 from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.cost.cost_model import work
 from jstitch.passes.fuse.keep_patterns import cut_edges
@@ -36,11 +37,11 @@ SHARE = 0.5  # of the time that bytes take, for computing
 COPIED = Reason("recompute", "the consumer is computed again from a value that stays in memory")
 
 
-def recompute_outputs(plan: FusionPlan) -> FusionPlan:
+def recompute_outputs(plan: FusionPlan, context: Context) -> FusionPlan:
     """The plan whose patterns keep fewer values for each other."""
-    if not current().recompute:
+    if not context.profile.recompute:
         return plan
-    search = _Search(plan)
+    search = _Search(plan, context.machine)
     chosen = [c for number in range(len(plan.patterns)) for c in search.choose(number)]
     return _rebuild(plan, chosen, search.owner) if chosen else plan
 
@@ -67,6 +68,7 @@ class _Candidate:
 @dataclass(eq=False)
 class _Search:
     plan: FusionPlan
+    machine: Machine
     owner: dict[Op, int] = field(default_factory=dict)
     idle: dict[int, float] = field(default_factory=dict)
 
@@ -171,32 +173,37 @@ class _Search:
 
     def _gain(self, group: Sequence[_Candidate]) -> float:
         """Seconds: a share of those that the saved bytes take, less those of computing again."""
-        machine = current().machine
         added = sum(v.tensor.nbytes for v in frozenset().union(*(c.fresh for c in group)))
         for reader, mine in _by_reader(group).items():
             known = set(self.plan.patterns[reader].inputs) if reader != XLA else set()
             roots = {v for c in mine for v in c.roots}
             added += sum(v.tensor.nbytes for v in roots - known)
         saved = sum(c.saved for c in group) - added
-        seconds = (max(0.0, more - self._idle(reader)) for reader, more in _computing(group).items())
-        return SHARE * saved / machine.bandwidth(abs(saved)) - sum(seconds)
+        seconds = (max(0.0, more - self._idle(reader)) for reader, more in self._computing(group).items())
+        return SHARE * saved / self.machine.bandwidth(abs(saved)) - sum(seconds)
 
     def _idle(self, reader: int) -> float:
         """Seconds in which a kernel could compute more while it waits for memory."""
         if reader == XLA:
             return 0.0
         if reader not in self.idle:
-            pattern, machine = self.plan.patterns[reader], current().machine
+            pattern, machine = self.plan.patterns[reader], self.machine
             moved = sum(v.tensor.nbytes for v in (*pattern.inputs, *pattern.outputs))
-            busy = sum(map(work, pattern.ops)) * machine.lane_cycle
+            busy = sum(work(op, machine) for op in pattern.ops) * machine.lane_cycle
             self.idle[reader] = max(0.0, SHARE * moved / machine.bandwidth(moved) - busy)
         return self.idle[reader]
 
     def _take(self, chosen: Sequence[_Candidate]) -> Sequence[_Candidate]:
         """The same; their readers are busier from now on."""
-        for reader, more in _computing(chosen).items():
+        for reader, more in self._computing(chosen).items():
             self.idle[reader] = max(0.0, self._idle(reader) - more)
         return chosen
+
+    def _computing(self, group: Iterable[_Candidate]) -> dict[int, float]:
+        """Seconds that each reader computes again, without waiting for memory."""
+        ops = {reader: {op for c in mine for op in c.cone} for reader, mine in _by_reader(group).items()}
+        cycles = {reader: sum(work(op, self.machine) for op in found) for reader, found in ops.items()}
+        return {reader: busy * self.machine.lane_cycle for reader, busy in cycles.items()}
 
 
 def _by_reader(group: Iterable[_Candidate]) -> dict[int, list[_Candidate]]:
@@ -205,12 +212,6 @@ def _by_reader(group: Iterable[_Candidate]) -> dict[int, list[_Candidate]]:
         for reader in c.readers:
             found.setdefault(reader, []).append(c)
     return found
-
-
-def _computing(group: Iterable[_Candidate]) -> dict[int, float]:
-    """Seconds that each reader computes again, without waiting for memory."""
-    ops = {reader: {op for c in mine for op in c.cone} for reader, mine in _by_reader(group).items()}
-    return {reader: sum(map(work, found)) * current().machine.lane_cycle for reader, found in ops.items()}
 
 
 def _is_cheap(op: Op) -> bool:

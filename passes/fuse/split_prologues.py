@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from jstitch.ir.graph import Graph, Op, Value
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free, make_patterns, with_constants
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.cost.cost_model import kernel_cost, work
 from jstitch.passes.fuse.keep_patterns import cut_edges
 
@@ -22,31 +25,34 @@ CHEAP = 50.0  # cycles; what takes no more is left to every program
 LAUNCH = Reason("prologue", "all of the consumer would wait for these few numbers, one launch more")
 
 
-def split_prologues(plan: FusionPlan) -> FusionPlan:
+def split_prologues(plan: FusionPlan, context: Context) -> FusionPlan:
     """The plan with such ops in patterns of their own, where that leaves the others a launch less."""
-    if current().machine.device is None:
+    if context.machine.device is None:
         return plan
     producers = plan.frame.producers()
-    patterns = [part for pattern in plan.patterns for part in _split(plan.frame, pattern, producers)]
+    split = partial(_split, frame=plan.frame, producers=producers, profile=context.profile)
+    patterns = [part for pattern in plan.patterns for part in split(pattern)]
     if len(patterns) == len(plan.patterns):
         return plan
     return cut_edges(plan, patterns, lambda *_: LAUNCH)
 
 
-def _split(frame: Graph, pattern: FusionPattern, producers: Mapping[Value, Op]) -> Iterator[FusionPattern]:
-    before = _prologue(pattern)
+def _split(
+    pattern: FusionPattern, frame: Graph, producers: Mapping[Value, Op], profile: Profile
+) -> Iterator[FusionPattern]:
+    before = _prologue(pattern, profile.machine)
     rest = [op for op in pattern.ops if op not in before and not is_free(op)]
     if before and rest:
         groups = [with_constants(ops, producers) for ops in (before, rest)]
         first, last = make_patterns(frame, groups, "split_prologues")
-        if kernel_cost(last).launches < kernel_cost(pattern).launches:
+        if kernel_cost(last, profile).launches < kernel_cost(pattern, profile).launches:
             yield first
             yield replace(last, origin=pattern.origin)
             return
     yield pattern
 
 
-def _prologue(pattern: FusionPattern) -> set[Op]:
+def _prologue(pattern: FusionPattern, machine: Machine) -> set[Op]:
     """Ops that make few numbers from few numbers, behind dear ones that others read."""
     own = [op for op in pattern.ops if not is_free(op)]
     inside = {v for op in own for v in op.results}
@@ -58,7 +64,7 @@ def _prologue(pattern: FusionPattern) -> set[Op]:
         else:
             wanted.update(dict.fromkeys(v for v in op.operands if v in makers))
     cones = (_cone(v, makers) for v in wanted)
-    return {op for cone in cones if sum(map(work, cone)) > CHEAP for op in cone}
+    return {op for cone in cones if sum(work(op, machine) for op in cone) > CHEAP for op in cone}
 
 
 def _is_small(op: Op) -> bool:

@@ -23,7 +23,7 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build, monoid_of
 from jstitch.ir.ops.build import splat_value
 from jstitch.ir.types import DType
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 
 ADD, MULTIPLY, SCATTER = "stablehlo.add", "stablehlo.multiply", "stablehlo.scatter"
@@ -31,9 +31,9 @@ SUMS = frozenset((SCATTER, "stablehlo.dot_general"))
 TERMS = 256  # that go into one element, at most, of a tensor that is no sum
 
 
-def chain_scatters(graph: Graph) -> Graph:
+def chain_scatters(graph: Graph, context: Context) -> Graph:
     """The graph with sums of scatters written as one after the other, where kernels make updates."""
-    if not current().updates or not any(op.name == SCATTER for op in graph.walk()):
+    if not context.profile.updates or not any(op.name == SCATTER for op in graph.walk()):
         return graph
     return rewrite(graph, _Chain(_readers(graph)).rule)
 

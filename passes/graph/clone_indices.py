@@ -16,17 +16,19 @@ from dataclasses import dataclass, field, replace
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.types import TensorType
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.graph.keep_counters import LEFT
 
 _PLACES = "says where an update goes"
 
 
-def clone_indices(graph: Graph) -> Graph:
+def clone_indices(graph: Graph, context: Context) -> Graph:
     """The graph with index arithmetic copied, frame by frame, where kernels make updates."""
-    if not current().updates:
-        return graph
+    return _cloned(graph) if context.profile.updates else graph
+
+
+def _cloned(graph: Graph) -> Graph:
     cloner = _Cloner(graph)
     for op in graph.ops:
         cloner.visit(op)
@@ -57,7 +59,7 @@ class _Cloner:
         attrs = {LEFT: _PLACES} if lookup(op.name).in_place else {}
         copies: dict[Value, Value] = {}
         operands = tuple(self._copy(v, attrs, copies) for v in op.operands)
-        regions = tuple(clone_indices(r) if is_control(op) else r for r in op.regions)
+        regions = tuple(_cloned(r) if is_control(op) else r for r in op.regions)
         same = operands == op.operands and all(a is b for a, b in zip(regions, op.regions, strict=True))
         self.ops.append(op if same else replace(op, operands=operands, regions=regions))
 

@@ -15,12 +15,12 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.ops.build import convert
 from jstitch.ir.types import TensorType
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.context import Context
 
 
-def copy_carried(frame: Graph) -> Graph:
+def copy_carried(frame: Graph, context: Context) -> Graph:
     """The frame with a copy before every such update, where the target's kernels make updates."""
-    if not current().updates:
+    if not context.profile.updates:
         return frame
     producers = frame.producers()
     ops: list[Op] = []

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.rewrite import map_frames
 from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.graph.hoist import carrying, fixed_inputs, hoist
@@ -26,9 +26,9 @@ MOST_WEIGHTS = 32 << 20  # bytes of weights that are joined: they are in memory 
 _SIDES = ("lhs", "rhs")
 
 
-def join_sums(graph: Graph) -> Graph:
+def join_sums(graph: Graph, context: Context) -> Graph:
     """The graph with such sums joined in the loops of all frames, where products are on a GPU."""
-    if not current().products or not any(op.name == PRODUCT for op in graph.walk()):
+    if not context.profile.products or not any(op.name == PRODUCT for op in graph.walk()):
         return graph
     return map_frames(graph, _joined)
 

@@ -14,15 +14,15 @@ from dataclasses import replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 
 SUM, PRODUCT = "stablehlo.add", "stablehlo.dot_general"
 
 
-def lead_products(graph: Graph) -> Graph:
+def lead_products(graph: Graph, context: Context) -> Graph:
     """The graph with products first in sums, where that matters. Every bit of the results stays."""
-    return rewrite(graph, _rule) if current().products else graph
+    return rewrite(graph, _rule) if context.profile.products else graph
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:

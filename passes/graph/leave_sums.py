@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import is_free
-from jstitch.passes.base.profile import current
 from jstitch.passes.base.rewrite import map_frames
 from jstitch.passes.graph.keep_counters import ADDED, LEFT
 
 SUM, PRODUCT, BROADCAST = "stablehlo.add", "stablehlo.dot_general", "stablehlo.broadcast_in_dim"
 
 
-def leave_sums(graph: Graph) -> Graph:
+def leave_sums(graph: Graph, context: Context) -> Graph:
     """The graph with such sums marked, at any depth, where the profile leaves them."""
-    if not current().sums or not any(op.name == PRODUCT for op in graph.walk()):
+    if not context.profile.sums or not any(op.name == PRODUCT for op in graph.walk()):
         return graph
     return map_frames(graph, lambda frame: _Frame.of(frame).marked())
 

@@ -21,8 +21,8 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build, lookup
 from jstitch.ir.ops.build import splat_value
 from jstitch.ir.types import TensorType
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import is_free
-from jstitch.passes.base.profile import current
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 from jstitch.passes.graph.count_turns import Counter, count_turns, number_of, step_of
 
@@ -31,9 +31,9 @@ MOST_TRIPS = 1 << 17
 DEPTH = 32  # ops from the counter to an index
 
 
-def leave_unset(graph: Graph) -> Graph:
+def leave_unset(graph: Graph, context: Context) -> Graph:
     """The graph whose loops start with unset memory where that is so, if the target has it."""
-    return rewrite(graph, _rule) if current().unset else graph
+    return rewrite(graph, _rule) if context.profile.unset else graph
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.graph.hoist import carrying, fixed_inputs, hoist
@@ -29,9 +29,9 @@ _SIDES = ("lhs", "rhs")
 Key = tuple[object, ...]
 
 
-def merge_products(graph: Graph) -> Graph:
+def merge_products(graph: Graph, context: Context) -> Graph:
     """The graph, and the regions of its control ops, with products merged that XLA would merge."""
-    return _Merger(graph).merged() if current().products else graph
+    return _Merger(graph).merged() if context.profile.products else graph
 
 
 @dataclass

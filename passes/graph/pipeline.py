@@ -1,9 +1,10 @@
 """The pass pipeline as data: a tuple of named passes, and one callback between them.
 
-    run(graph, PIPELINE, after=dump)  ==  dump(fold(dump(canonicalize(graph)))) ...
+    run(graph, context, PIPELINE, after=dump)  ==  dump(fold(dump(canonicalize(graph)))) ...
 
-A pass is a function Graph -> Graph with a name; it leaves a valid graph behind and keeps inputs and outputs
-in number, order and type. The callback prints, times, verifies, dumps, or stops (by raising `StopPipeline`).
+A pass is a function (Graph, Context) -> Graph with a name; it leaves a valid graph behind and keeps inputs
+and outputs in number, order and type. The callback prints, times, verifies, dumps, or stops (by raising
+`StopPipeline`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from jstitch.ir.graph import Graph
 from jstitch.ir.printer import print_graph
 from jstitch.ir.verify import check
+from jstitch.passes.base.context import Context, on_any_target
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.graph.canonicalize import canonicalize
 from jstitch.passes.graph.chain_scatters import chain_scatters
@@ -43,7 +45,7 @@ class Pass:
     """One step of the pipeline. `name` is what users type and what dump files are called."""
 
     name: str
-    run: Callable[[Graph], Graph]
+    run: Callable[[Graph, Context], Graph]
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,12 @@ class StopPipeline(Exception):
 # fold before cse, so that equal constants become one; dce sweeps what they left unused, before broadcasts are
 # copied (cse would merge them again)
 PIPELINE: tuple[Pass, ...] = (
-    Pass("canonicalize", canonicalize),
-    Pass("unroll_loops", unroll_loops),
-    Pass("fold_constants", fold_constants),
-    Pass("unroll_windows", unroll_windows),
-    Pass("rewrite_argmax", rewrite_argmax),
-    Pass("rewrite_one_hot_scatter", rewrite_one_hot_scatter),
+    Pass("canonicalize", on_any_target(canonicalize)),
+    Pass("unroll_loops", on_any_target(unroll_loops)),
+    Pass("fold_constants", on_any_target(fold_constants)),
+    Pass("unroll_windows", on_any_target(unroll_windows)),
+    Pass("rewrite_argmax", on_any_target(rewrite_argmax)),
+    Pass("rewrite_one_hot_scatter", on_any_target(rewrite_one_hot_scatter)),
     Pass("chain_scatters", chain_scatters),
     Pass("unroll_turns", unroll_turns),
     Pass("reduce_products", reduce_products),
@@ -76,10 +78,10 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("merge_products", merge_products),
     Pass("turn_products", turn_products),
     Pass("lead_products", lead_products),
-    Pass("canonicalize_again", canonicalize),
-    Pass("cse", cse),
-    Pass("dce", dce),
-    Pass("clone_broadcasts", clone_broadcasts),
+    Pass("canonicalize_again", on_any_target(canonicalize)),
+    Pass("cse", on_any_target(cse)),
+    Pass("dce", on_any_target(dce)),
+    Pass("clone_broadcasts", on_any_target(clone_broadcasts)),
     Pass("clone_indices", clone_indices),
     Pass("leave_sums", leave_sums),
     Pass("leave_unset", leave_unset),
@@ -87,12 +89,15 @@ PIPELINE: tuple[Pass, ...] = (
 
 
 def run(
-    graph: Graph, passes: Sequence[Pass] = PIPELINE, after: Callable[[Step], None] | None = None
+    graph: Graph,
+    context: Context,
+    passes: Sequence[Pass] = PIPELINE,
+    after: Callable[[Step], None] | None = None,
 ) -> Graph:
     """Run the passes in order, the callback after each one."""
     for number, step in enumerate(passes, 1):
         start = time.perf_counter()
-        graph = step.run(graph)
+        graph = step.run(graph, context)
         if after is None:
             continue
         try:

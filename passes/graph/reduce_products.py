@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 
 PRODUCT, MULTIPLY, SUM = "stablehlo.dot_general", "stablehlo.multiply", "stablehlo.add"
@@ -26,9 +26,9 @@ SMALL = 10_000_000  # multiplications up to which XLA:GPU does it
 _SIDES = ("lhs", "rhs")
 
 
-def reduce_products(graph: Graph) -> Graph:
+def reduce_products(graph: Graph, context: Context) -> Graph:
     """The graph without such products, where products stand as the library will run them."""
-    return rewrite(graph, _rule) if current().products else graph
+    return rewrite(graph, _rule) if context.profile.products else graph
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OPS, OpClass, build, lookup
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 
 PRODUCT = "stablehlo.dot_general"
@@ -25,9 +25,9 @@ _SIDES = ("lhs", "rhs")
 Dims = tuple[int, ...]
 
 
-def turn_products(graph: Graph) -> Graph:
+def turn_products(graph: Graph, context: Context) -> Graph:
     """The graph with batched products of operands in the order that libraries take, where that matters."""
-    return rewrite(graph, _rule) if current().products else graph
+    return rewrite(graph, _rule) if context.profile.products else graph
 
 
 @dataclass(frozen=True)

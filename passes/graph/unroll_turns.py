@@ -13,12 +13,13 @@ back. Loops are taken whose trip count follows from constants and has a divisor.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.ops.effects import has_effects
 from jstitch.ir.types import TensorType
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.rewrite import Producer, Replacement, is_control, rewrite
 from jstitch.passes.graph.count_turns import Counter, count_turns
 from jstitch.passes.graph.unroll_loops import write_out
@@ -27,19 +28,20 @@ MAX_OPS = 1000  # of a body with all its turns
 PAIR_OPS = 3000  # of a body with two
 
 
-def unroll_turns(graph: Graph) -> Graph:
+def unroll_turns(graph: Graph, context: Context) -> Graph:
     """The graph with turns written out in the bodies of its innermost loops, where the target wants it."""
-    return rewrite(graph, _rule) if current().turns > 1 else graph
+    turns = context.profile.turns
+    return rewrite(graph, partial(_rule, wanted=turns)) if turns > 1 else graph
 
 
-def _rule(op: Op, producer: Producer) -> Replacement | None:
+def _rule(op: Op, producer: Producer, wanted: int) -> Replacement | None:
     if op.name != "stablehlo.while" or not all(map(_is_simple, op.regions[1].ops)):
         return None
     counter = count_turns(op, producer)
     if counter is None:
         return None
     size = len(op.regions[1].ops)
-    most = min(current().turns, max(MAX_OPS // max(1, size), 2 if 2 * size <= PAIR_OPS else 1))
+    most = min(wanted, max(MAX_OPS // max(1, size), 2 if 2 * size <= PAIR_OPS else 1))
     turns = next((k for k in range(most, 1, -1) if counter.trips % k == 0 and counter.trips > k), 1)
     if turns == 1:
         return None

@@ -16,7 +16,6 @@ from jstitch.codegen.template import Attr, OpSchedule, Scope, Template
 from jstitch.errors import JstitchError
 from jstitch.ir.graph import Op, Value
 from jstitch.passes.base.plan import is_free
-from jstitch.passes.base.profile import current
 from jstitch.passes.base.row_access import Reduction, is_reduction, reduction
 from jstitch.passes.lower.form_groups import PARTIAL, Group
 
@@ -71,7 +70,7 @@ def fix_groups(template: Template, group_of: Mapping[Op, Group]) -> None:
     said: dict[int, tuple[OpSchedule, RowChoice]] = {}
     for op, group in group_of.items():
         for schedule in _schedules(op, group, labels, schedules):
-            choice = row_choice(schedule)
+            choice = row_choice(schedule, group.profile.most_threads)
             known = said.setdefault(id(group), (schedule, choice))
             if known[1] != choice:
                 raise TemplateError(f"one way to share the rows of '{known[0]}'", f"'{schedule}'")
@@ -84,12 +83,15 @@ def shared_values(template: Template, labels: Mapping[Value, str]) -> frozenset[
     return frozenset(v for v, label in labels.items() if label in shared)
 
 
-def row_choice(schedule: OpSchedule) -> RowChoice:
-    """What the attributes say: of the first dimension programs and step, of the last one threads."""
+def row_choice(schedule: OpSchedule, most_threads: int) -> RowChoice:
+    """What the attributes say: of the first dimension programs and step, of the last one threads.
+
+    most_threads: of the target; where it is one, none are said.
+    """
     first, last = schedule.attrs[0], schedule.attrs[-1]
     grid = next((t.count for t in first if t.scope is Scope.GRID), None)
     step = next((t.count for t in first[1:] if t.scope is Scope.THREAD), None)
-    return RowChoice(grid or 0, step or 0, _threads(last) if current().most_threads > 1 else 0)
+    return RowChoice(grid or 0, step or 0, _threads(last) if most_threads > 1 else 0)
 
 
 def _threads(attr: Attr) -> int:
@@ -128,9 +130,10 @@ def _fix(group: Group, schedule: OpSchedule, choice: RowChoice) -> None:
     if group.rows % step or choice.programs > group.rows // step:
         parts = f"{choice.programs} programs of {step} rows a step"
         raise TemplateError(f"at most {group.rows} rows, in whole steps", parts, where=str(schedule))
-    if choice.threads & (choice.threads - 1) or choice.threads > current().most_threads:
-        most = f"a power of two of threads, at most {current().most_threads}"
-        raise TemplateError(most, str(choice.threads), where=str(schedule))
+    most = group.profile.most_threads
+    if choice.threads & (choice.threads - 1) or choice.threads > most:
+        wanted = f"a power of two of threads, at most {most}"
+        raise TemplateError(wanted, str(choice.threads), where=str(schedule))
     group.step = step
     group.fixed = choice.programs
     group.threads = choice.threads

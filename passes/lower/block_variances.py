@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import build
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.lower.factor_sums import alive
 from jstitch.passes.lower.form_groups import APART
 from jstitch.passes.lower.sum_forms import DIVIDE, MULTIPLY, SQUARE, SUBTRACT, SumForms
@@ -38,10 +38,10 @@ class _Variance:
     rows: int
 
 
-def block_variances(ops: Sequence[Op], outputs: Collection[Value]) -> list[Op]:
+def block_variances(ops: Sequence[Op], outputs: Collection[Value], profile: Profile) -> list[Op]:
     """Ops, in order, that compute the same outputs."""
     forms = SumForms({v: op for op in ops for v in op.results})
-    found = [v for v in (_match(op, forms) for op in ops) if v is not None]
+    found = [v for v in (_match(op, forms, profile.variance_block) for op in ops) if v is not None]
     if not found:
         return list(ops)
     blocks = {v.total: _Blocks(v, forms) for v in found}
@@ -57,7 +57,8 @@ def block_variances(ops: Sequence[Op], outputs: Collection[Value]) -> list[Op]:
     return alive(new, outputs)
 
 
-def _match(op: Op, forms: SumForms) -> _Variance | None:
+def _match(op: Op, forms: SumForms, nbytes: int) -> _Variance | None:
+    """nbytes: of a block, at most."""
     if not forms.is_sum(op):
         return None
     dims = tuple(sorted(op.attrs["dimensions"]))
@@ -67,16 +68,16 @@ def _match(op: Op, forms: SumForms) -> _Variance | None:
     found = forms.deviation(square.operands[0], dims)
     if found is None or found.x in forms.producers or found.x.tensor.nbytes < LARGE:
         return None
-    rows = _block(found.x, dims)
+    rows = _block(found.x, dims, nbytes)
     return _Variance(op, found.total, found.x, found.mean, rows) if rows else None
 
 
-def _block(x: Value, dims: tuple[int, ...]) -> int:
+def _block(x: Value, dims: tuple[int, ...], nbytes: int) -> int:
     """Rows of a block; 0 when the summed dimensions are not the leading ones, or nothing divides them."""
     count = math.prod(x.shape[d] for d in dims)
     if dims != tuple(range(len(dims))) or x.tensor.size == count:
         return 0
-    most = min(MOST_ROWS, current().variance_block * count // x.tensor.nbytes)
+    most = min(MOST_ROWS, nbytes * count // x.tensor.nbytes)
     return next((k for k in range(most, FEWEST_ROWS - 1, -1) if count % k == 0), 0)
 
 

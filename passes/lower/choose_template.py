@@ -17,6 +17,7 @@ from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.template import Template
 from jstitch.ir.graph import Op, Value
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import Update
 from jstitch.passes.lower.apply_template import TemplateError
 from jstitch.passes.lower.build_nest import CannotLowerError
@@ -78,23 +79,27 @@ def best_kernel(
     ops: Sequence[Op],
     inputs: Sequence[Value],
     outputs: Sequence[Value],
-    arena_bytes: int | None,
-    *,
+    context: Context,
     updates: Sequence[Update] = (),
-    templates: int = 1,
-    share: bool = True,
-    shrink: bool = True,
 ) -> Kernel:
-    """`lower_kernel` by the best of so many templates. Raises CannotLowerError when the first fails."""
-    what = name, ops, inputs, outputs, arena_bytes
-    lower = partial(lower_kernel, *what, updates=updates, share=share, shrink=shrink)
+    """`lower_kernel` as the options say, by the best of as many templates as they say.
+
+    Raises CannotLowerError when the first fails.
+    """
+    options, profile = context.options, context.profile
+    lower = partial(
+        lower_kernel,
+        *(name, ops, inputs, outputs, profile, options.arena_bytes),
+        updates=updates,
+        share="sharing" not in options.without,
+        shrink="shrinking" not in options.without,
+    )
     first = lower()
-    if templates == 1 or first.template is None:
+    if options.templates == 1 or first.template is None:
         return first
-    others = enumerate_templates(form_pattern(ops, outputs, updates), first.template)
-    choice = choose_template(first, others, lambda t: lower(template=t), _modelled, templates)
-    return choice.kernel
+    others = enumerate_templates(form_pattern(ops, outputs, profile, updates), first.template, profile)
 
+    def modelled(kernel: Kernel) -> float:
+        return kernel_latency(kernel, profile.machine).seconds
 
-def _modelled(kernel: Kernel) -> float:
-    return kernel_latency(kernel).seconds
+    return choose_template(first, others, lambda t: lower(template=t), modelled, options.templates).kernel

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from jstitch.codegen.template import Attr, OpSchedule, Scope, Template, Tile
 from jstitch.ir.graph import Value
-from jstitch.passes.base.profile import current
 from jstitch.passes.base.row_access import prefix_rank
 from jstitch.passes.lower.apply_template import WARP
 from jstitch.passes.lower.form_groups import Group
@@ -32,7 +31,7 @@ def describe_lane(
 
 def row_attrs(group: Group, shape: tuple[int, ...]) -> tuple[Attr, ...]:
     """One attribute for each dimension of a tensor that the group's rows divide."""
-    inner = (_team(group.threads),)
+    inner = (_team(group),)
     if not shape:
         return (inner,)
     split = prefix_rank(shape, group.rows) if group.rows > 1 else 0
@@ -45,17 +44,17 @@ def row_attrs(group: Group, shape: tuple[int, ...]) -> tuple[Attr, ...]:
     return (*outer, *((inner,) * (len(shape) - split)))
 
 
-def _team(threads: int) -> Tile:
-    if current().most_threads == 1:
+def _team(group: Group) -> Tile:
+    if group.profile.most_threads == 1:
         return Tile(Scope.THREAD)
-    match threads:
+    match group.threads:
         case 0:
             return Tile(Scope.CTA)
         case 1:
             return Tile(Scope.THREAD)
         case n if n == WARP:
             return Tile(Scope.WARP)
-    return Tile(Scope.CTA, threads)
+    return Tile(Scope.CTA, group.threads)
 
 
 def template_of(schedules: Iterable[OpSchedule]) -> Template:

@@ -19,8 +19,8 @@ from jstitch.codegen.template import Attr, OpSchedule, Scope, Template, Tile
 from jstitch.ir.graph import Op
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.plan import is_free
-from jstitch.passes.base.profile import current
-from jstitch.passes.lower.apply_template import WARP, row_choice
+from jstitch.passes.base.profile import Profile
+from jstitch.passes.lower.apply_template import WARP, RowChoice, row_choice
 from jstitch.passes.lower.describe_template import row_attrs
 from jstitch.passes.lower.form_groups import PARTIAL
 from jstitch.passes.lower.form_pattern import FormedPattern
@@ -30,18 +30,20 @@ SHORT = 16  # elements up to which one thread may have a row
 SCALES = (1.0, 0.5, 2.0)  # of the number of programs
 
 
-def enumerate_templates(formed: FormedPattern, first: Template) -> Iterator[Template]:
+def enumerate_templates(formed: FormedPattern, first: Template, profile: Profile) -> Iterator[Template]:
     """Templates to try, `first` and what differs least from it before all others; none twice.
 
     first: the template of the kernel that lowering without one gives.
     """
     seen: dict[Template, None] = {}
-    most = _most_programs(formed)
-    teams, groupings = list(_teams(formed)), list(_groupings(formed, first))
+    most, threads = _most_programs(formed), profile.most_threads
+    teams, groupings = list(_teams(formed, threads)), list(_groupings(formed, first))
     places = itertools.product(range(len(SCALES)), range(len(teams)), range(len(groupings)))
     for scale, team, grouping in sorted(places, key=sum):
         schedules = groupings[grouping].schedules
-        template = Template(tuple(_with(s, SCALES[scale], teams[team], most[s.op]) for s in schedules))
+        said = {s: row_choice(s, threads) for s in schedules}
+        changed = (_with(s, r, SCALES[scale], teams[team], most[s.op]) for s, r in said.items())
+        template = Template(tuple(changed))
         if template not in seen:
             seen[template] = None
             yield template
@@ -58,10 +60,9 @@ def _most_programs(formed: FormedPattern) -> dict[str, int]:
     return {label: group.rows // group.step for label, group in groups.items()}
 
 
-def _teams(formed: FormedPattern) -> Iterator[int]:
-    """Threads for a row; 0: the emitter's choice."""
+def _teams(formed: FormedPattern, most: int) -> Iterator[int]:
+    """Threads for a row, at most so many; 0: the emitter's choice."""
     yield 0
-    most = current().most_threads
     slabs = [g.largest // g.rows for g in set(formed.grouping.group_of.values()) if not g.flat and g.rows > 1]
     if most == 1 or not slabs:
         return
@@ -117,9 +118,8 @@ def _is_dear(op: Op) -> bool:
     return not is_free(op) and op.name != PARTIAL and lookup(op.name).op_class is OpClass.EXPENSIVE
 
 
-def _with(schedule: OpSchedule, scale: float, threads: int, most: int) -> OpSchedule:
-    """The schedule with another number of programs, at most `most`, and of threads."""
-    choice = row_choice(schedule)
+def _with(schedule: OpSchedule, choice: RowChoice, scale: float, threads: int, most: int) -> OpSchedule:
+    """The schedule, which says `choice`, with another number of programs, at most `most`, and of threads."""
     attrs = list(schedule.attrs)
     if choice.programs > 1 and scale != 1.0:
         programs = max(1, min(int(choice.programs * scale), most))

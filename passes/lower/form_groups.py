@@ -21,7 +21,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import is_free
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import (
     UNIFORM,
     Access,
@@ -47,7 +47,7 @@ PHASES = 4.0  # what a spill must save, in phases
 
 @dataclass(eq=False)
 class Group:
-    """Ops that share a row space. `largest`: elements of its largest tensor.
+    """Ops that share a row space. `largest`: elements of its largest tensor. profile: of their target.
 
     fixed: programs that a template asks for, and threads that share a row; 0: not said.
     """
@@ -55,6 +55,7 @@ class Group:
     rows: int
     ops: set[Op]
     largest: int
+    profile: Profile
     step: int = 1
     accumulates: bool = False
     fixed: int = 0
@@ -75,11 +76,10 @@ class Group:
         """Fixed by the shapes, never by the machine's threads, so that results are deterministic."""
         if self.fixed:
             return self.fixed
-        profile = current()
-        most = profile.max_programs
+        most = self.profile.max_programs
         if self.accumulates:
-            most = max(8, min(most, self.rows // profile.partial_rows))
-        return max(1, min(self.rows // self.step, self.largest // profile.program_work, most))
+            most = max(8, min(most, self.rows // self.profile.partial_rows))
+        return max(1, min(self.rows // self.step, self.largest // self.profile.program_work, most))
 
 
 @dataclass(eq=False)
@@ -93,23 +93,26 @@ class Grouping:
 
 
 def form_groups(
-    ops: Sequence[Op], outputs: Iterable[Value], fix: Callable[[Mapping[Op, Group]], None] | None = None
+    ops: Sequence[Op],
+    outputs: Iterable[Value],
+    profile: Profile,
+    fix: Callable[[Mapping[Op, Group]], None] | None = None,
 ) -> Grouping:
     """Groups, levels and spills of a pattern whose ops (in program order) are all supported.
 
     fix: may set the step, programs and threads of the groups that ops are in.
     """
-    groups = _grow_groups(ops)
+    groups = _grow_groups(ops, profile)
     group_of = {op: g for g in groups for op in g.ops}
     _choose_steps(groups)
-    _choose_threads(groups)
+    _choose_threads(groups, profile)
     if fix is not None:
         fix(group_of)
     grouping = _split_cross_reductions(ops, group_of)
     return _assign_levels(grouping)
 
 
-def _grow_groups(ops: Sequence[Op]) -> list[Group]:
+def _grow_groups(ops: Sequence[Op], profile: Profile) -> list[Group]:
     repeats = [op for op in ops if not is_free(op) and _is_loose(op)]
     loose = {v for op in ops if is_free(op) for v in op.results}.union(*(op.results for op in repeats))
     remaining = {op: None for op in ops if not is_free(op)}
@@ -130,7 +133,7 @@ def _grow_groups(ops: Sequence[Op]) -> list[Group]:
     groups: list[Group] = []
     for seed in seeds:
         while remaining and (producer.get(seed) in remaining or _row_users(seed, users, remaining)):
-            group = _grow(seed, users, producer, remaining, crossed)
+            group = _grow(seed, users, producer, remaining, crossed, profile)
             if group is None or not group.ops:
                 break
             groups.append(group)
@@ -139,7 +142,7 @@ def _grow_groups(ops: Sequence[Op]) -> list[Group]:
                 if is_reduction(op) and reduction(op, group.rows) is Reduction.CROSS:
                     crossed.update(op.results)
     for op in (*remaining, *repeats):
-        groups.append(Group(1, {op}, max(v.tensor.size for v in (*op.results, *op.operands))))
+        groups.append(Group(1, {op}, max(v.tensor.size for v in (*op.results, *op.operands)), profile))
     return groups
 
 
@@ -169,6 +172,7 @@ def _grow(
     producer: dict[Value, Op],
     remaining: dict[Op, None],
     crossed: set[Value],
+    profile: Profile,
 ) -> Group | None:
     """The largest group around `seed` with the finest rows that all its reductions allow."""
     for rows in _candidate_rows(seed.shape):
@@ -177,9 +181,9 @@ def _grow(
             continue
         ops, largest = found
         combines = any(v in crossed for op in ops for v in op.operands)
-        if combines and rows > 1 and largest <= current().combine_whole:
+        if combines and rows > 1 and largest <= profile.combine_whole:
             continue
-        return Group(rows, ops, largest)
+        return Group(rows, ops, largest, profile)
     return None
 
 
@@ -199,12 +203,12 @@ def _choose_steps(groups: Iterable[Group]) -> None:
             for op in columns
         )
         if group.accumulates and touched_once:
-            group.step = next(s for s in (current().row_step, 2, 1) if group.rows % s == 0)
+            group.step = next(s for s in (group.profile.row_step, 2, 1) if group.rows % s == 0)
 
 
-def _choose_threads(groups: Iterable[Group]) -> None:
+def _choose_threads(groups: Iterable[Group], profile: Profile) -> None:
     """Where the profile bounds them; else the emitter chooses."""
-    least, most = current().least_threads, current().most_threads
+    least, most = profile.least_threads, profile.most_threads
     if 1 < least or 1 < most < MOST_THREADS:
         for group in groups:
             if not group.flat and group.rows > 1:
@@ -242,7 +246,7 @@ def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Gro
         new_group[partial] = group
         del new_group[op]
         waiting = {user for v in combine.results for user in users.get(v, ())}
-        target = _combine_group(combine, sorted(waiting, key=place.__getitem__), group_of)
+        target = _combine_group(combine, sorted(waiting, key=place.__getitem__), group_of, group.profile)
         target.ops.update((*spread.values(), combine))
         new_group.update(dict.fromkeys((*spread.values(), combine), target))
     return Grouping(new_ops, new_group)
@@ -260,13 +264,13 @@ def _partial_value(result: Value, programs: int, uniform: bool) -> Value:
     return Value(TensorType((programs,) if uniform else (programs, *t.shape), t.dtype.compute))
 
 
-def _combine_group(combine: Op, users: Sequence[Op], group_of: Mapping[Op, Group]) -> Group:
+def _combine_group(combine: Op, users: Sequence[Op], group_of: Mapping[Op, Group], profile: Profile) -> Group:
     """The one-row group that uses the result, if there is one; else a group of its own."""
     for user in users:
         group = group_of.get(user)
         if group is not None and group.rows == 1:
             return group
-    return Group(1, set(), max(v.tensor.size for v in combine.operands))
+    return Group(1, set(), max(v.tensor.size for v in combine.operands), profile)
 
 
 def _recompute_cost(op: Op, known: Mapping[Value, float]) -> float:
@@ -380,7 +384,7 @@ def _bound(value: Value, user: Op, group: Group) -> float:
     """
     if value.tensor.size == 1:
         return RECOMPUTE_SCALAR
-    machine = current().machine
+    machine = group.profile.machine
     elements = max((v.tensor.size for v in user.results), default=0)
     saved = (RECOMPUTE - REPEATED) * elements * machine.lane_cycle
     if machine.device is not None or elements < SMALL * value.tensor.size or saved < PHASES * machine.launch:

@@ -12,6 +12,7 @@ from functools import partial
 from jstitch.codegen.template import Template
 from jstitch.ir.graph import Op, Value
 from jstitch.passes.base.plan import Update
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.lower.apply_template import fix_groups, label_ops, label_partials, shared_values
 from jstitch.passes.lower.block_variances import block_variances
 from jstitch.passes.lower.factor_sums import factor_sums
@@ -36,15 +37,17 @@ class FormedPattern:
 def form_pattern(
     ops: Sequence[Op],
     outputs: Sequence[Value],
+    profile: Profile,
     updates: Sequence[Update] = (),
     template: Template | None = None,
 ) -> FormedPattern:
     """The ops (in program order) in groups, as the template says. Raises TemplateError."""
     needed = _needed(ops, outputs, updates)
-    ops = block_variances(one_pass_sums(factor_sums(ops, needed), needed), needed)
+    ops = one_pass_sums(factor_sums(ops, needed), needed, profile)
+    ops = block_variances(ops, needed, profile)
     ops = fill_places(split_reductions(ops))
     fix = None if template is None else partial(fix_groups, template)
-    grouping = form_groups(ops, outputs, fix)
+    grouping = form_groups(ops, outputs, profile, fix)
     labels = label_partials(grouping.ops, label_ops(ops))
     return FormedPattern(grouping, labels, None if template is None else shared_values(template, labels))
 

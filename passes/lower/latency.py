@@ -11,7 +11,7 @@ Latencies of phases, and of kernels, add up.
 from __future__ import annotations
 
 from jstitch.codegen.kernel_ir import Kernel
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.machine import Machine
 from jstitch.passes.lower.latency_cpu import cpu_phases
 from jstitch.passes.lower.latency_gpu import gpu_phases
 from jstitch.passes.lower.latency_value import Latency
@@ -19,12 +19,11 @@ from jstitch.passes.lower.latency_value import Latency
 __all__ = ["Latency", "kernel_latency"]
 
 
-def kernel_latency(kernel: Kernel) -> Latency:
-    """The kernel on the current profile's machine, its call included.
+def kernel_latency(kernel: Kernel, machine: Machine) -> Latency:
+    """The kernel on that machine, its call included.
 
     Raises NoRoom for a kernel that a GPU cannot hold.
     """
-    machine = current().machine
     if machine.device is not None:
         return sum(gpu_phases(kernel, machine, machine.device), Latency())
     buffers = len(kernel.args) + len(kernel.results)

@@ -19,7 +19,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import Update
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, Place
 from jstitch.passes.lower.describe_template import describe_lane, template_of
 from jstitch.passes.lower.form_groups import Group, Grouping
@@ -39,6 +39,7 @@ def lower_kernel(
     ops: Sequence[Op],
     inputs: Sequence[Value],
     outputs: Sequence[Value],
+    profile: Profile,
     arena_bytes: int | None = None,
     *,
     share: bool = True,
@@ -48,14 +49,15 @@ def lower_kernel(
 ) -> Kernel:
     """The kernel that computes `outputs` from `inputs` by `ops` (in program order).
 
-    arena_bytes: most bytes that one program may keep in cache, None = the profile's where there is a choice.
+    profile: of the target. arena_bytes: most bytes that one program may keep in cache, None = the profile's
+    where there is a choice.
     share: tiles that are never live at once may stand in the same bytes. updates: whose results are among
     the outputs, and whose operands and starts, if not made here, among the inputs. template: schedules.
     shrink: values that find no room in the arena may be computed again instead.
     Raises CannotLowerError, with the reason, when a kernel cannot express the pattern, and TemplateError.
     """
-    formed = form_pattern(ops, outputs, updates, template)
-    return _KernelLowering(name, formed, inputs, outputs, arena_bytes, share, shrink, updates).run()
+    formed = form_pattern(ops, outputs, profile, updates, template)
+    return _KernelLowering(name, formed, inputs, outputs, profile, arena_bytes, share, shrink, updates).run()
 
 
 @dataclass(eq=False)
@@ -64,6 +66,7 @@ class _KernelLowering:
     formed: FormedPattern
     inputs: Sequence[Value]
     outputs: Sequence[Value]
+    profile: Profile
     limit: int | None
     share: bool
     shrink: bool
@@ -133,7 +136,7 @@ class _KernelLowering:
     def _lane(self, group: Group, ops: list[Op], ready: Mapping[Value, Place]) -> Lane:
         kept = (self.grouping.spilled, self.places, self.written)
         stored = {v for op in ops for v in op.results if any(v in memory for memory in kept)}
-        budget = current().arena_bytes if self.limit is None else self.limit
+        budget = self.profile.arena_bytes if self.limit is None else self.limit
         view = LaneView(
             group, ops, self.producers, self.order, ready, stored, budget, shared=self.formed.shared
         )
@@ -147,7 +150,7 @@ class _KernelLowering:
 
     def _reading_less(self, view: LaneView, lane: Lane) -> tuple[Tiles, Iterable[OpSchedule]] | None:
         """The lane without tiles of what can be computed again, where the rows it reads need their room."""
-        reread = current().reread_bytes
+        reread = self.profile.reread_bytes
         before = 0 if reread is None or not self.shrink else reread(lane)
         if reread is None or not before:
             return None

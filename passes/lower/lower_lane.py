@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from jstitch.codegen.kernel_ir import Lane, Nest, Stage
 from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
-from jstitch.passes.base.profile import current
 from jstitch.passes.lower.build_nest import Place
 from jstitch.passes.lower.place_values import Placement, last_stage, place_values
 from jstitch.passes.lower.quote_lines import quote_lines
@@ -32,7 +31,7 @@ class LaneLowering(LaneContext):
             if node.is_reduction or node.value in placement.kept:
                 for v in node.op.results if node.is_reduction else (node.value,):
                     self.tiles[v] = self._accumulator(node, v) or self.keep(v, group.rows, group.step)
-        where = last_stage(placement)
+        where = last_stage(placement, group.profile)
         once = [self._zero(n) for n in placement.nodes if n.is_partial]
         stages = [Stage((nest,), "start the partial sums", once=True) for nests in once for nest in nests]
         for key in sorted(set(where.values())):
@@ -83,10 +82,11 @@ class LaneLowering(LaneContext):
         blocks = self._blocks(nodes, inner[-1]) if inner else {}
         writer = NestWriter(self, nodes, by_columns, collapse=False, runs=blocks)
         nest = writer.write()
-        runs = writer.runs() if current().seams else {}
+        seams = self.view.group.profile.seams
+        runs = writer.runs() if seams else {}
         if runs:
             return [NestWriter(self, nodes, by_columns, collapse=False, runs=runs).write()]
-        cuts = writer.cuts() if current().seams and not nest.accumulators else None
+        cuts = writer.cuts() if seams and not nest.accumulators else None
         if cuts is None:
             return [nest]
         name, points = cuts
@@ -99,7 +99,7 @@ class LaneLowering(LaneContext):
     def _blocks(self, nodes: list[Node], dim: int) -> dict[int, int]:
         """The nest's innermost dimension (-1: all in one) in blocks, when one of its nodes is a long sum."""
         group = self.view.group
-        found = 0 if group.flat else max(block_of(n, group.rows, dim < 0) for n in nodes)
+        found = 0 if group.flat else max(block_of(n, group, dim < 0) for n in nodes)
         return {dim: found} if found else {}
 
     def _collapsible(self, nodes: list[Node]) -> bool:
@@ -120,14 +120,14 @@ class LaneLowering(LaneContext):
     def _partly_reduced(self, n: Node) -> frozenset[int]:
         """Inner dimensions that a node reduces, where it keeps others and these must be the outer loops."""
         inner = set(inner_dims(n.domain, self.view.group.rows))
-        if not (n.roots and current().kept_first) or inner == {-1}:
+        if not (n.roots and self.view.group.profile.kept_first) or inner == {-1}:
             return frozenset()
         reduced = frozenset(inner.intersection(n.op.attrs["dimensions"]))
         return frozenset() if reduced == inner else reduced
 
     def _read_modify_write(self, n: Node) -> bool:
         """An inner reduction whose accumulators are in the tile, not only in scalars."""
-        return n.is_reduction and loop_order(n, self.view.group.rows).outer
+        return n.is_reduction and loop_order(n, self.view.group).outer
 
     def _first_fill(self, n: Node, shape: tuple[int, ...]) -> list[Nest]:
         """Set the tile of accumulators to the reduction's initial value."""

@@ -22,7 +22,7 @@ from jstitch.ir.ops import build
 from jstitch.ir.ops.build import splat_value
 from jstitch.ir.types import DType, TensorType
 from jstitch.ir.unwind import Deep, each, unwind
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import IDENTITY, UNIFORM, is_reduction
 from jstitch.passes.lower.joint_monoids import JointMonoid, moments, soft_maximum
 from jstitch.passes.lower.sum_forms import (
@@ -40,11 +40,11 @@ Dims = tuple[int, ...]
 MOST_FACTORS = 64  # a product of more, such as a square of squares, is a factor itself
 
 
-def one_pass_sums(ops: Sequence[Op], outputs: Collection[Value]) -> list[Op]:
+def one_pass_sums(ops: Sequence[Op], outputs: Collection[Value], profile: Profile) -> list[Op]:
     """Ops, in order, that compute the same outputs; the same ops where the profile wants none of it."""
-    if not current().one_pass:
+    if not profile.one_pass:
         return list(ops)
-    search = _Search()
+    search = _Search(profile)
     for op in ops:
         search.look_at(op)
     for op in ops:
@@ -186,6 +186,7 @@ class _Search:
     depth: reductions over rows on the way to each value. plain: by operand, dimensions and monoid.
     """
 
+    profile: Profile
     producers: dict[Value, Op] = field(default_factory=dict)
     depth: dict[Value, int] = field(default_factory=dict)
     plain: dict[tuple[Value, Dims, str], Op] = field(default_factory=dict)
@@ -249,7 +250,7 @@ class _Search:
         tensor, dims = op.operands[0].tensor, op.attrs["dimensions"]
         outer = next((d for d, n in enumerate(tensor.shape) if n > 1), None)
         row = math.prod(tensor.shape[min(dims) :]) if dims else 0
-        return outer in dims or row * tensor.dtype.itemsize > current().arena_bytes
+        return outer in dims or row * tensor.dtype.itemsize > self.profile.arena_bytes
 
     def _plain(self, op: Op) -> str | None:
         """The monoid of a sum or maximum of floats from its identity on."""

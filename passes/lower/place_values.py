@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.plan import is_free
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.lower.build_nest import Place
 from jstitch.passes.lower.form_groups import PARTIAL, Group
@@ -85,7 +85,7 @@ class _Search:
     """What a lane is made of, with what it costs to compute."""
 
     def __init__(self, lane: LaneView) -> None:
-        self.lane = lane
+        self.lane, self.profile = lane, lane.group.profile
         self.cone = cone(lane.ops, lane.producers, lane.places, lane.stored)
         self.own = [self._own_cost(step.op) for step in self.cone.steps]
 
@@ -119,7 +119,7 @@ class _Search:
                 repeated = _is_repeated(v, users)
                 if len(users) < 2 and not repeated:
                     continue
-                bound = current().keep_cost / (2 if repeated else 1)
+                bound = self.profile.keep_cost / (2 if repeated else 1)
                 size = self.lane.slab(v) * self.lane.group.step * v.tensor.dtype.compute.itemsize
                 if costs[v] > bound and size <= self.lane.budget:
                     yield v
@@ -130,7 +130,7 @@ class _Search:
         stays = {v for v in kept if _is_repeated(v, trace.users(v))}
 
         def is_kept(v: Value, cost: float) -> bool:
-            if v in kept and cost > current().keep_cost:
+            if v in kept and cost > self.profile.keep_cost:
                 stays.add(v)
             return v in stays
 
@@ -155,7 +155,7 @@ class _Search:
             return None
         definition = lookup(op.name)
         own = definition.cpi if definition.op_class.is_elementwise else 0.0
-        return own + (current().look_up if definition.op_class is OpClass.INDEX else 0.0)
+        return own + (self.profile.look_up if definition.op_class is OpClass.INDEX else 0.0)
 
 
 def _is_repeated(v: Value, users: set[Loops]) -> bool:
@@ -163,7 +163,7 @@ def _is_repeated(v: Value, users: set[Loops]) -> bool:
     return any(math.prod(domain) > v.tensor.size for _, domain in users)
 
 
-def last_stage(placement: Placement) -> dict[Node, tuple[int, bool]]:
+def last_stage(placement: Placement, profile: Profile) -> dict[Node, tuple[int, bool]]:
     """(stage depth, by columns) of every node: leaves join the last stage that has their loops.
 
     Partial reductions whose minor-most dimension is kept run by columns: rows of a step inside, so that an
@@ -184,7 +184,7 @@ def last_stage(placement: Placement) -> dict[Node, tuple[int, bool]]:
         latest[n.domain] = max(latest.get(n.domain, 0), depth[n])
     result: dict[Node, tuple[int, bool]] = {}
     for n in placement.nodes:
-        stepped = current().row_step > 1 and n in leaves and n.domain in columns
+        stepped = profile.row_step > 1 and n in leaves and n.domain in columns
         by_columns = stepped and (not n.is_partial or _keeps_minor(n.op))
         if by_columns:
             result[n] = (columns[n.domain], True)

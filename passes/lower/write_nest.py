@@ -29,9 +29,9 @@ from jstitch.ir.expr import Atomic, Const, Expr, Ref, formula
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Index, Var, add, const, delinearize, linearize, mul, var
 from jstitch.ir.ops import lookup
-from jstitch.passes.base.profile import current
 from jstitch.passes.base.row_access import data_operands, identities, prefix_rank
 from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, NestBuilder, Place, literal
+from jstitch.passes.lower.form_groups import Group
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.trace_lane import Node
 
@@ -78,28 +78,28 @@ def sums_floats(op: Op) -> bool:
     return lookup(op.attrs.get("monoid", "")).reassociated is not None and op.results[0].tensor.dtype.is_float
 
 
-def block_of(n: Node, rows: int, collapse: bool) -> int:
+def block_of(n: Node, group: Group, collapse: bool) -> int:
     """Elements of a block of the node's innermost loop, when it is a long sum of floats; else 0.
 
     collapse: the inner dimensions are one loop.
     """
-    inner = inner_dims(n.domain, rows)
-    if not (n.roots and sums_floats(n.op)) or inner == [-1] or loop_order(n, rows).suffix == 0:
+    inner = inner_dims(n.domain, group.rows)
+    if not (n.roots and sums_floats(n.op)) or inner == [-1] or loop_order(n, group).suffix == 0:
         return 0
-    size = math.prod(n.domain) // rows if collapse else n.domain[inner[-1]]
-    if size <= LONG or not current().blocks:
+    size = math.prod(n.domain) // group.rows if collapse else n.domain[inner[-1]]
+    if size <= LONG or not group.profile.blocks:
         return 0
     return next((size // k for k in range(size // (LONG // 2), size // RUN + 1) if k and size % k == 0), 0)
 
 
-def loop_order(n: Node, rows: int) -> LoopOrder:
+def loop_order(n: Node, group: Group) -> LoopOrder:
     """How a reduction's kept and reduced loops are nested, in memory order."""
-    inner = inner_dims(n.domain, rows)
+    inner = inner_dims(n.domain, group.rows)
     if inner == [-1]:
         return LoopOrder(1, False)
     dims = set(n.op.attrs["dimensions"])
     flags = [d in dims for d in inner]
-    if current().kept_first:
+    if group.profile.kept_first:
         return LoopOrder(sum(flags), False)
     suffix = next((k for k, f in enumerate(reversed(flags)) if not f), len(flags))
     return LoopOrder(suffix, any(flags[: len(flags) - suffix]))
@@ -148,7 +148,7 @@ class NestWriter:
     def _inner_loops(self) -> dict[int, Index]:
         """Loops over the tile; the index of each inner dimension (-1: the whole row)."""
         dims = [] if self.group.flat else inner_dims(self.shape, self.rows)
-        if current().kept_first and not self.collapse:
+        if self.group.profile.kept_first and not self.collapse:
             reduced = {d for n in self.nodes if n.roots for d in n.op.attrs["dimensions"]}
             dims.sort(key=lambda d: d in reduced)
         if self.collapse or dims == [-1]:
@@ -236,7 +236,7 @@ class NestWriter:
     def _reduce(self, n: Node, row: Index) -> None:
         elements = [self.builder.value(v, self.index(v.shape, row)) for v in data_operands(n.op)]
         kept = self.kept(n.op, self.index(n.op.operands[0].shape, row))
-        order = loop_order(n, self.rows)
+        order = loop_order(n, self.group)
         depth = len(self.loops) - self._loops(min(order.suffix, 1) if self.collapse else order.suffix)
         if self.group.flat and n.is_partial:
             depth = 0
@@ -328,7 +328,7 @@ class NestWriter:
         """Accumulators in memory: load, combine, store (once per step where rows are unrolled)."""
         targets = [self._targets(n, v, kept) for v in n.op.results]
         depths = [self._update_depth(n, v) for v in n.op.results]
-        if n.is_partial or loop_order(n, self.rows).outer:
+        if n.is_partial or loop_order(n, self.group).outer:
             places = zip(targets, depths, strict=True)
             old: list[Atomic] = [
                 self._running.get(t[0]) or self.builder.read(*t[0], depth) for t, depth in places

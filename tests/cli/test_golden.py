@@ -24,9 +24,8 @@ from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.frontend.target import find_target
 from jstitch.options import CompileOptions
-from jstitch.passes.base.profile import using
-from jstitch.passes.fuse.copy_returned import Returned
-from jstitch.passes.named_passes import NAMES, Context
+from jstitch.passes.base.context import Context, Returned
+from jstitch.passes.named_passes import NAMES
 
 FOLDER = Path(__file__).parents[1] / "golden"
 FILES = sorted(FOLDER.glob("*.mlir"))
@@ -102,9 +101,8 @@ def test_the_pass_changes_its_module(path: Path) -> None:
     options = CompileOptions(target=target)
     found = find_target("cpu" if target == "cpu" else "cuda", options)
     assert not isinstance(found, str)
-    context = Context(options, Returned((), {}))
+    context = Context(options, found.profile, Returned((), {}))
     states = [State(import_module(parse_module(path.read_text())))]
-    with using(found.profile):
-        for p in passes:
-            states.append(states[-1].after(p, context))
-        assert str(states[-1]) != str(states[-2])
+    for p in passes:
+        states.append(states[-1].after(p, context))
+    assert str(states[-1]) != str(states[-2])

@@ -19,7 +19,7 @@ from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import module_bytes, parse_module
 from jstitch.ir.ops import OPS
 from jstitch.options import CompileOptions
-from jstitch.passes.base.profile import using
+from jstitch.passes.base.context import Context
 from jstitch.passes.fuse.print_plan import print_plan
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.pipeline import PIPELINE, Pass, frames
@@ -152,9 +152,9 @@ def test_passes_on_plans(module: Path) -> None:
 def test_the_default_passes_make_the_plan_that_a_program_gets(module: Path, planner: str) -> None:
     passes = (*PIPELINE, Pass("copy_carried", copy_carried))
     options = CompileOptions(target="cpu", planner=planner)
-    with using(target_of(options).profile):
-        graph = run_pipeline(import_module(parse_module(MODULE)), passes)
-        expected = "\n".join(print_plan(plan_frame(frame, options)) for frame in frames(graph))
+    context = Context(options, target_of(options).profile)
+    graph = run_pipeline(import_module(parse_module(MODULE)), context, passes)
+    expected = "\n".join(print_plan(plan_frame(frame, context)) for frame in frames(graph))
     found = run("opt", module, "--emit", "plan", "--planner", planner).stdout
     assert found == f"frame 0\n{expected}\n"
 

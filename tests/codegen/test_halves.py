@@ -17,9 +17,11 @@ from jstitch.codegen.cpu.emit import emit
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context
 from jstitch.passes.graph.pipeline import run as run_passes
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
+from tests.contexts import CPU, CPU_PROFILE
 
 Array = jax.Array
 BF16 = jnp.bfloat16
@@ -41,9 +43,11 @@ def kernel(bufs, n):
 
 
 def text_of(f: Callable[..., Any], *args: Any) -> str:
-    graph = run_passes(import_module(parse_module(jax.jit(f).lower(*args).as_text())))
-    patterns = plan_frame(graph, OPTIONS).patterns
-    return "\n".join(emit(lower_kernel("k", p.ops, p.inputs, p.outputs)).source.text for p in patterns)
+    graph = run_passes(import_module(parse_module(jax.jit(f).lower(*args).as_text())), CPU)
+    patterns = plan_frame(graph, Context(OPTIONS, CPU_PROFILE)).patterns
+    return "\n".join(
+        emit(lower_kernel("k", p.ops, p.inputs, p.outputs, CPU_PROFILE)).source.text for p in patterns
+    )
 
 
 def normal(*shape: int, seed: int = 0, dtype: Any = BF16) -> Array:

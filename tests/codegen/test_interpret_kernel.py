@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +19,14 @@ from jstitch.ir.graph import Graph, Value
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import KERNEL, OPS, build
 from jstitch.ir.types import DType, TensorType
-from jstitch.options import CompileOptions
 from jstitch.passes.base import profile
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.plan import FusionPattern
 from jstitch.passes.fuse.contract_patterns import contract_patterns
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
+from tests.contexts import CPU_PROFILE, on
 from tests.ir.programs import DTYPES, FLOATS, elementwise_graph
 from tests.passes.random_graphs import Limits, arguments, make_graph
 
@@ -40,15 +42,20 @@ PROFILES = {
 
 
 @pytest.fixture(params=PROFILES.values(), ids=PROFILES)
-def programs(request: pytest.FixtureRequest) -> Iterator[None]:
-    with profile.using(request.param):
-        yield
+def programs(request: pytest.FixtureRequest) -> Context:
+    return on(request.param, tune="off")
 
 
-def run_kernels(graph: Graph, args: list[np.ndarray], order: Random | None) -> tuple[list[np.ndarray], int]:
+def run_kernels(
+    graph: Graph, args: list[np.ndarray], order: Random | None, context: Context
+) -> tuple[list[np.ndarray], int]:
     """The graph's outputs with every pattern run by the Kernel interpreter, and how many there were."""
-    plan = plan_frame(graph, CompileOptions(tune="off"))
-    contracted = contract_patterns(plan, lambda p: {"kernel": lower_kernel("k", p.ops, p.inputs, p.outputs)})
+
+    def build_kernel(p: FusionPattern) -> dict[str, Any]:
+        return {"kernel": lower_kernel("k", p.ops, p.inputs, p.outputs, context.profile)}
+
+    plan = plan_frame(graph, context)
+    contracted = contract_patterns(plan, build_kernel)
     env = dict(zip(graph.inputs, args, strict=True))
     for op in contracted.ops:
         if op.name == KERNEL:
@@ -59,13 +66,12 @@ def run_kernels(graph: Graph, args: list[np.ndarray], order: Random | None) -> t
     return [env[v] for v in graph.outputs], len(plan.patterns)
 
 
-@pytest.mark.usefixtures("programs")
-def test_random_graphs() -> None:
+def test_random_graphs(programs: Context) -> None:
     total = 0
     for seed in range(40):
-        graph = run(make_graph(Random(seed), TINY))
+        graph = run(make_graph(Random(seed), TINY), programs)
         args = arguments(graph, seed)
-        found, count = run_kernels(graph, args, Random(seed))
+        found, count = run_kernels(graph, args, Random(seed), programs)
         total += count
         exact, other = reference(graph, args), interpret(graph, args)
         for n, (a, b, c) in enumerate(zip(found, other, exact, strict=True)):
@@ -78,7 +84,7 @@ def sum_kernel() -> tuple[Graph, Kernel]:
     zero = build.splat(TensorType((), DType.F32), 0.0)
     total = build.reduce("stablehlo.add", x, zero.result, (1,))
     graph = Graph((x,), (zero, total), total.results)
-    return graph, lower_kernel("sum", graph.ops, graph.inputs, graph.outputs)
+    return graph, lower_kernel("sum", graph.ops, graph.inputs, graph.outputs, CPU_PROFILE)
 
 
 def test_reads_of_unwritten_memory_and_unwritten_results_are_errors() -> None:
@@ -99,7 +105,7 @@ def test_long_sums_of_positions_leave_none_out(shape: tuple[int, int]) -> None:
     zero = build.splat(TensorType((), DType.F32), 0.0)
     total = build.reduce("stablehlo.add", line.result, zero.result, (0, 1))
     graph = Graph((x,), (line, zero, total), total.results)
-    found, count = run_kernels(graph, [np.ones(2, np.float32)], None)
+    found, count = run_kernels(graph, [np.ones(2, np.float32)], None, on(CPU_PROFILE, tune="off"))
     assert count == 1
     np.testing.assert_allclose(found[0], shape[0] * shape[1] * (shape[1] - 1) / 2, rtol=1e-6)
 

@@ -17,10 +17,10 @@ from jstitch.codegen.cpu.emit import emit
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
-from jstitch.options import CompileOptions
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
+from tests.contexts import CPU, CPU_PROFILE, on
 
 Array = jax.Array
 
@@ -35,9 +35,9 @@ def kernel_of(f: Callable[[Array], Array], *shape: int) -> Kernel:
 
 def kernel_from(f: Callable[..., Array], *args: jax.ShapeDtypeStruct) -> Kernel:
     lowered = jax.jit(f).lower(*args)
-    graph = run(import_module(parse_module(lowered.as_text())))
-    (pattern,) = plan_frame(graph, CompileOptions(tune="off")).patterns
-    return lower_kernel("k", pattern.ops, pattern.inputs, pattern.outputs)
+    graph = run(import_module(parse_module(lowered.as_text())), CPU)
+    (pattern,) = plan_frame(graph, on(CPU_PROFILE, tune="off")).patterns
+    return lower_kernel("k", pattern.ops, pattern.inputs, pattern.outputs, CPU_PROFILE)
 
 
 def test_the_next_row_is_asked_for_once_line_by_line() -> None:

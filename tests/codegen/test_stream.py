@@ -27,9 +27,11 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.ir.index import Var, add, mul, var
 from jstitch.ir.types import DType, TensorType
 from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
+from tests.contexts import CPU, CPU_PROFILE
 
 Array = jax.Array
 OPTIONS = CompileOptions(tune="off", strict=True)
@@ -53,9 +55,9 @@ def beyond(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def kernels(f: Callable[..., Any], *args: Any) -> list[Kernel]:
-    graph = run(import_module(parse_module(jax.jit(f).lower(*args).as_text())))
-    patterns = plan_frame(graph, OPTIONS).patterns
-    return [lower_kernel("k", p.ops, p.inputs, p.outputs) for p in patterns]
+    graph = run(import_module(parse_module(jax.jit(f).lower(*args).as_text())), CPU)
+    patterns = plan_frame(graph, Context(OPTIONS, CPU_PROFILE)).patterns
+    return [lower_kernel("k", p.ops, p.inputs, p.outputs, CPU_PROFILE) for p in patterns]
 
 
 def text_of(f: Callable[..., Any], *args: Any) -> str:

@@ -18,10 +18,11 @@ from jstitch.frontend.observe import Observed, observing
 from jstitch.ir.graph import Op
 from jstitch.ir.ops import KERNEL, NO_FUSE
 from jstitch.passes.base.plan import is_free
-from jstitch.passes.base.profile import using
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.hold_together import demanded
+from jstitch.passes.graph.pipeline import run as run_passes
 from tests.codegen.cuda.stitched import PROFILES, stitch
+from tests.contexts import H200
 
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
 X = jnp.asarray(np.random.default_rng(0).standard_normal((48, 64), np.float32))
@@ -241,8 +242,7 @@ def test_turns_that_are_written_out_are_told_apart() -> None:
         return jax.lax.scan(lambda c, _: (f(c @ W), None), x, None, length=10)[0]
 
     graph = import_module(parse_module(jax.jit(loop).lower(X).as_text(debug_info=True)))
-    with using(PROFILES["h200"]):
-        made = stitch(graph, PROFILES["h200"])
+    made = stitch(run_passes(graph, H200), PROFILES["h200"])
     names = [op.attrs["name"] for op in made.graph.walk() if op.name == KERNEL and op.attrs["demanded"]]
     assert names == [f"softmax_row_{n}" for n in range(5)]
 

@@ -19,12 +19,14 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import NO_FUSE
 from jstitch.ir.scope import together, together_scope
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPlan, is_free
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.contract_patterns import contract_patterns
 from jstitch.passes.fuse.hold_together import TOGETHER, demanded
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
+from tests.contexts import CPU, CPU_PROFILE
 from tests.passes.random_graphs import Limits, arguments, make_graph
 
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
@@ -80,8 +82,8 @@ def test_plans_keep_to_boundaries_and_groups(planner: str) -> None:
     for seed in range(25):
         random = Random(seed)
         graph = make_graph(random, EXACT)
-        marked = run(with_groups(with_boundaries(graph, random), random))
-        plan = plan_frame(marked, options)
+        marked = run(with_groups(with_boundaries(graph, random), random), CPU)
+        plan = plan_frame(marked, Context(options, CPU_PROFILE))
         keeps_to(plan)
         held += sum(p.origin == TOGETHER for p in plan.patterns)
         boundaries += sum(op.name == NO_FUSE for op in marked.ops)

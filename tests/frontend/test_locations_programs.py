@@ -19,7 +19,9 @@ from jstitch.frontend.observe import Observed, observing
 from jstitch.frontend.rewrite import rewrite_graph
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.ops import KERNEL
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import is_free
+from tests.contexts import CPU_PROFILE
 from tests.frontend.emitting import Recorder
 
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
@@ -72,8 +74,9 @@ def everything(graph: Graph) -> Iterator[Op]:
 
 def observed(f: Callable[..., Any], *args: Any) -> Observed:
     graph = import_module(parse_module(jax.jit(f).lower(*args).as_text(debug_info=True)))
+    context = Context(OPTIONS, CPU_PROFILE)
     with observing() as calls:
-        rewrite_graph(graph, OPTIONS, "f", open_dump(OPTIONS, "f"), Recorder(), donated={})
+        rewrite_graph(graph, context, "f", open_dump(context, "f"), Recorder(), donated={})
     (call,) = calls
     return call
 

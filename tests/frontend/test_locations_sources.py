@@ -23,8 +23,10 @@ from jstitch.frontend.measured_gate import kernel_texts
 from jstitch.frontend.mlir import parse_module
 from jstitch.frontend.rewrite import stitch_graph
 from jstitch.ir.graph import Graph
+from jstitch.passes.base.context import Context
 from jstitch.passes.graph.pipeline import run
 from tests.codegen.cuda.stitched import PROFILES, stitch
+from tests.contexts import CPU, CPU_PROFILE
 from tests.frontend.emitting import Recorder
 
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
@@ -50,15 +52,16 @@ def moved(source: str, lines: int) -> Any:
 
 
 def imported(f: Any, *args: Any) -> Graph:
-    return run(import_module(parse_module(jax.jit(f).lower(*args).as_text(debug_info=True))))
+    return run(import_module(parse_module(jax.jit(f).lower(*args).as_text(debug_info=True))), CPU)
 
 
 def sources(target: str, graph: Graph) -> tuple[Graph, list[tuple[Kernel, KernelSource | CudaSource]]]:
     if target == "cpu":
-        recorder = Recorder()
-        return stitch_graph(graph, OPTIONS, "f", open_dump(OPTIONS, "f"), recorder, {}), [*recorder.made]
-    found = stitch(graph, PROFILES["h200"])
-    return found.graph, [(kernel, emitted.source) for kernel, emitted in found.kernels.items()]
+        recorder, context = Recorder(), Context(OPTIONS, CPU_PROFILE)
+        found = stitch_graph(graph, context, "f", open_dump(context, "f"), recorder, {})
+        return found, [*recorder.made]
+    made = stitch(graph, PROFILES["h200"])
+    return made.graph, [(kernel, emitted.source) for kernel, emitted in made.kernels.items()]
 
 
 @pytest.mark.parametrize("target", ["cpu", "h200"])

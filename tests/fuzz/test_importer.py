@@ -31,9 +31,11 @@ from jstitch.ir.printer import print_graph
 from jstitch.ir.types import TensorType
 from jstitch.ir.verify import check
 from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context
 from jstitch.passes.fuse.print_plan import print_plan
 from jstitch.passes.graph.pipeline import frames, run, verify_after
 from jstitch.passes.plan_frame import plan_frame
+from tests.contexts import CPU, CPU_PROFILE
 from tests.fuzz.mutations import mutate
 from tests.passes.random_graphs import arguments
 
@@ -102,9 +104,9 @@ def outcome(text: str) -> str:
         return "no program"
     check(graph, "import")
     print_graph(graph)
-    passed = run(graph, after=verify_after)
+    passed = run(graph, CPU, after=verify_after)
     for frame in frames(passed):
-        print_plan(plan_frame(frame, OPTIONS))
+        print_plan(plan_frame(frame, Context(OPTIONS, CPU_PROFILE)))
     exported = export_module(passed)
     again = import_module(parse_module(str(exported)))
     assert [v.type for v in again.outputs] == [v.type for v in passed.outputs]

@@ -21,6 +21,7 @@ from jstitch.inspection import execute
 from jstitch.inspection.experiment import Experiment
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.options import CompileOptions
+from jstitch.passes.base.context import on_any_target
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 from jstitch.passes.graph.pipeline import PIPELINE, Pass
 
@@ -98,7 +99,7 @@ def turned(graph: Graph, chosen: Callable[[Op], bool] = is_difference) -> Graph:
 
 
 def seed_pass(patch: pytest.MonkeyPatch, place: int, name: str = "wrong_pass") -> None:
-    passes = [*PIPELINE[:place], Pass(name, turned), *PIPELINE[place:]]
+    passes = [*PIPELINE[:place], Pass(name, on_any_target(turned)), *PIPELINE[place:]]
     patch.setattr(frontend, "PIPELINE", tuple(passes))
 
 

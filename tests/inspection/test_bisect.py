@@ -25,6 +25,7 @@ from jstitch.inspection.reproducer import write_reproducer
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.passes import plan_frame
+from jstitch.passes.base.context import on_any_target
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.fuse import alias_donated
 from jstitch.passes.graph.pipeline import PIPELINE, frames
@@ -136,7 +137,7 @@ def test_a_wrong_step_of_planning_is_told_by_frame(monkeypatch: Patch) -> None:
 
 def test_wrong_copies_before_planning(monkeypatch: Patch) -> None:
     for module in (frontend, bisection):
-        monkeypatch.setattr(module, "copy_carried", turned)
+        monkeypatch.setattr(module, "copy_carried", on_any_target(turned))
     found = bisect(experiment())
     assert found is not None
     assert (found.kind, found.name) == ("planning", "copy_carried")

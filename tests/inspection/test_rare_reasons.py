@@ -29,6 +29,7 @@ from jstitch.passes.fuse.plan_layers import plan_layers
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from tests.contexts import CPU, CPU_PROFILE
 from tests.passes.random_dags import random_dag
 from tests.passes.test_fusion import at_most
 from tests.passes.test_plan_ilp import per_op
@@ -44,7 +45,7 @@ WIDE = jax.ShapeDtypeStruct((4, 1 << 20), jnp.float32)
 
 
 def graph_of(f: Callable[..., Any], *args: Any) -> Graph:
-    return run(import_module(parse_module(jax.jit(f).lower(*args).as_text())))
+    return run(import_module(parse_module(jax.jit(f).lower(*args).as_text())), CPU)
 
 
 def around_a_product(x: Array, w: Array) -> Array:
@@ -99,7 +100,7 @@ def test_growth_that_never_ends_well() -> None:
 
 
 def test_edges_that_no_candidate_holds() -> None:
-    plan = plan_ilp(random_dag(Random(11), 100), Savings(per_op))
+    plan = plan_ilp(random_dag(Random(11), 100), CPU, Savings(per_op))
     (found,) = {str(r.why) for r in plan.refusals if r.rule == "candidates"}
     assert found == "0 of the patterns that were explored hold both"
 
@@ -121,14 +122,14 @@ def test_large_constants_of_modules_are_inputs() -> None:
 def test_ops_that_a_kernel_cannot_hold_are_named() -> None:
     graph = graph_of(jnp.sort, jax.ShapeDtypeStruct((64,), np.float32))
     with pytest.raises(CannotLowerError, match=r"stablehlo\.sort") as raised:
-        lower_kernel("sorted", graph.ops, graph.inputs, graph.outputs)
+        lower_kernel("sorted", graph.ops, graph.inputs, graph.outputs, CPU_PROFILE)
     assert raised.value.reason.rule == "lowering"
     assert "jstitch ops" in remedy(raised.value.reason)
 
 
 def test_kernels_that_a_backend_has_no_form_for() -> None:
     graph = graph_of(lambda x: jnp.exp(x.sum(1)).sum(1), jax.ShapeDtypeStruct((8, 64, 512), np.float32))
-    for_a_cpu = lower_kernel("sums", graph.ops, graph.inputs, graph.outputs)
+    for_a_cpu = lower_kernel("sums", graph.ops, graph.inputs, graph.outputs, CPU_PROFILE)
     with pytest.raises(NoRoom, match="was not lowered for CUDA") as raised:
         emit(for_a_cpu, find_spec("h200").shared_optin)
     assert raised.value.reason.rule == "form"

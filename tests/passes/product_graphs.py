@@ -13,7 +13,9 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
+from jstitch.passes.base.context import Context
 from jstitch.passes.graph.merge_products import PRODUCT
+from tests.contexts import H200
 
 Args = tuple[Any, ...]
 
@@ -31,10 +33,10 @@ def products(graph: Graph) -> list[Op]:
     return [op for op in graph.walk() if op.name == PRODUCT]
 
 
-def changed(change: Callable[[Graph], Graph], f: Callable[..., Any], *args: Any) -> Graph:
-    """The graph after the pass, which means the same."""
+def changed(change: Callable[[Graph, Context], Graph], f: Callable[..., Any], *args: Any) -> Graph:
+    """The graph after the pass for an H200, which means the same."""
     before = graph_of(f, args)
-    after = check(change(before), change.__name__)
+    after = check(change(before, H200), change.__name__)
     for a, b in zip(interpret(before, args), interpret(after, args), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
     return after

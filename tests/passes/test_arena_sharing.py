@@ -23,15 +23,15 @@ from jstitch.inspection.reference import reference
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.types import DType
-from jstitch.options import CompileOptions
-from jstitch.passes.base import profile
 from jstitch.passes.base.plan import FusionPattern
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower import place_tiles
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
+from tests.contexts import CPU, CPU_PROFILE, on
 from tests.fuzz.programs import make_program
 from tests.passes.random_graphs import Limits, arguments
 
@@ -83,12 +83,14 @@ def chain(seed: int) -> tuple[Callable[[Array], object], tuple[int, int]]:
 
 def patterns(f: Callable[..., object], *shapes: tuple[int, ...]) -> Sequence[FusionPattern]:
     args = [jnp.ones(shape, jnp.float32) for shape in shapes]
-    graph = run(import_module(parse_module(jax.jit(f).lower(*args).as_text())))
-    return plan_frame(graph, CompileOptions(tune="off")).patterns
+    graph = run(import_module(parse_module(jax.jit(f).lower(*args).as_text())), CPU)
+    return plan_frame(graph, on(CPU_PROFILE, tune="off")).patterns
 
 
-def lower(p: FusionPattern, arena_bytes: int | None = None, share: bool = True) -> Kernel:
-    kernel = lower_kernel("k", p.ops, p.inputs, p.outputs, arena_bytes, share=share)
+def lower(
+    p: FusionPattern, arena_bytes: int | None = None, share: bool = True, target: Profile = CPU_PROFILE
+) -> Kernel:
+    kernel = lower_kernel("k", p.ops, p.inputs, p.outputs, target, arena_bytes, share=share)
     assert check_kernel(kernel) == ()
     return kernel
 
@@ -174,19 +176,19 @@ def test_random_row_programs_are_the_same_bit_for_bit() -> None:
     assert shared >= 16
 
 
-def test_random_graphs_are_the_same_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile, "CPU", replace(profile.CPU, keep_cost=1.0))
+def test_random_graphs_are_the_same_bit_for_bit() -> None:
+    context = on(replace(CPU_PROFILE, keep_cost=1.0), tune="off")
     limits = Limits(ops=60, rank=3, elements=256, dtypes=(DType.F32,), empty=False)
     shared = 0
     for seed in range(160):
-        graph = run(make_program(seed, limits))
-        shared += sum(compare(p, seed) for p in plan_frame(graph, CompileOptions(tune="off")).patterns)
+        graph = run(make_program(seed, limits), context)
+        shared += sum(compare(p, seed, context.profile) for p in plan_frame(graph, context).patterns)
     assert shared >= 3
 
 
-def compare(p: FusionPattern, seed: int) -> bool:
+def compare(p: FusionPattern, seed: int, target: Profile = CPU_PROFILE) -> bool:
     """Whether the pattern's tiles share bytes; its results are then those of tiles apart."""
-    shared, apart = lower(p), lower(p, share=False)
+    shared, apart = lower(p, target=target), lower(p, share=False, target=target)
     assert shared.arena_bytes <= apart.arena_bytes
     if not list(overlapping(shared)):
         return False
@@ -227,11 +229,9 @@ def test_tiles_that_must_be_kept_are_a_reason_to_refuse() -> None:
         lower(p, arena_bytes=64)
 
 
-def test_without_a_limit_reductions_may_exceed_the_default_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_limit_reductions_may_exceed_the_default_budget() -> None:
     (p,) = patterns(softmaxes, (8, 300))
-    with monkeypatch.context() as patch:
-        patch.setattr(profile, "CPU", replace(profile.CPU, arena_bytes=64))
-        kernel = lower(p)
+    kernel = lower(p, target=replace(CPU_PROFILE, arena_bytes=64))
     assert 64 < kernel.arena_bytes < 1024
     assert_right(p, kernel, 0)
 
@@ -266,5 +266,5 @@ def test_a_life_that_ends_a_stage_early_is_found(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(place_tiles, "_touched", early)
     (p,) = patterns(softmaxes, (64, 768))
-    complaints = check_kernel(lower_kernel("k", p.ops, p.inputs, p.outputs))
+    complaints = check_kernel(lower_kernel("k", p.ops, p.inputs, p.outputs, CPU_PROFILE))
     assert any("share bytes in the same stages" in c for c in complaints)

@@ -11,13 +11,14 @@ import pytest
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
-from jstitch.passes.base import profile
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free
 from jstitch.passes.explore.explore_patterns import Candidate, explore_patterns
 from jstitch.passes.explore.fuse_remote import fuse_remote, run_times
 from jstitch.passes.explore.plan_dp import plan_dp
 from jstitch.passes.explore.score_pattern import Scorer
 from jstitch.passes.explore.search_beams import search_beams
+from jstitch.passes.explore.tabulate_frame import tabulate_frame
 from jstitch.passes.fuse.absorb_updates import absorb_updates, contracted
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.graph.pipeline import run
@@ -25,6 +26,7 @@ from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.planners import merged_layers
+from tests.contexts import CPU, CPU_PROFILE
 from tests.passes.random_dags import random_dag
 from tests.passes.random_graphs import Limits, make_graph
 from tests.passes.workload_frames import PROFILES, WORKLOADS, workload_frames
@@ -57,7 +59,7 @@ def test_the_search_is_near_the_best_choice(seed: int) -> None:
     """Against every subset of the candidates, on frames small enough to try them all."""
     random = Random(seed)
     frame = random_dag(random, 14, reach=5)
-    scorer = Scorer(frame)
+    scorer = Scorer(tabulate_frame(frame, CPU_PROFILE))
     candidates = explore_patterns(scorer)
     known = [c for found in candidates for c in found]
     chosen = search_beams(candidates)
@@ -76,28 +78,28 @@ def _acyclic(scorer: Scorer, candidates: Sequence[Candidate]) -> Iterator[float]
 
 def small_frames(seed: int) -> Iterator[Graph]:
     yield random_dag(Random(seed), Random(seed).choice((12, 30, 70)), reach=Random(seed).choice((4, 12, 40)))
-    yield run(make_graph(Random(seed), Limits(ops=40)))
+    yield run(make_graph(Random(seed), Limits(ops=40)), CPU)
 
 
 def kernel_of(pattern: FusionPattern) -> Kernel:
     """Raises CannotLowerError if there is none."""
     inputs, _, outputs = contracted(pattern)
-    return lower_kernel("k", pattern.ops, inputs, outputs, updates=pattern.updates)
+    return lower_kernel("k", pattern.ops, inputs, outputs, CPU_PROFILE, updates=pattern.updates)
 
 
 def check_plans(frame: Graph) -> int:
     """The plans of dp and of the layers are right and can be built; dp's scores no less."""
-    layered = merged_layers(frame, OPTIONS)
-    plan = plan_dp(frame, (layered,))
+    layered = merged_layers(frame, CPU)
+    plan = plan_dp(frame, CPU, (layered,))
     assert check_plan(layered) == check_plan(plan) == ()
-    assert total(frame, plan) >= total(frame, layered) - 1e-12
-    for pattern in (*absorb_updates(layered).patterns, *absorb_updates(plan).patterns):
+    assert total(frame, plan, CPU) >= total(frame, layered, CPU) - 1e-12
+    for pattern in (*absorb_updates(layered, CPU).patterns, *absorb_updates(plan, CPU).patterns):
         assert not check_kernel(kernel_of(pattern))
     return len(plan.patterns)
 
 
-def total(frame: Graph, plan: FusionPlan) -> float:
-    scorer = Scorer(frame)
+def total(frame: Graph, plan: FusionPlan, context: Context) -> float:
+    scorer = Scorer(tabulate_frame(frame, context.profile))
     return sum(scorer.score(p.ops).seconds for p in plan.patterns)
 
 
@@ -117,14 +119,14 @@ def test_plans_of_many_random_graphs(chunk: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_without_other_plans_the_search_stands_alone(seed: int) -> None:
     for frame in small_frames(seed):
-        assert check_plan(plan_dp(frame)) == ()
+        assert check_plan(plan_dp(frame, CPU)) == ()
 
 
 def test_scores_are_kept_with_the_patterns() -> None:
     frame = random_dag(Random(5), 80)
-    plan = plan_dp(frame)
+    plan = plan_dp(frame, CPU)
     assert plan.patterns
-    scorer = Scorer(frame)
+    scorer = Scorer(tabulate_frame(frame, CPU_PROFILE))
     for pattern in plan.patterns:
         assert pattern.score is not None
         assert pattern.score.seconds == pytest.approx(scorer.score(pattern.ops).seconds)
@@ -133,7 +135,7 @@ def test_scores_are_kept_with_the_patterns() -> None:
 def test_remote_fusion_packs_patterns_that_share_nothing() -> None:
     """Twenty small chains that nobody joins: one kernel, its call paid once."""
     frame = random_dag(Random(7), 40, opaque=0.3)
-    scorer = Scorer(frame)
+    scorer = Scorer(tabulate_frame(frame, CPU_PROFILE))
     alone = search_beams(explore_patterns(scorer))
     packed = fuse_remote(scorer, alone)
     assert len(packed) < len(alone)
@@ -159,17 +161,18 @@ def test_never_below_the_layers_on_all_workloads(name: str, target: str) -> None
 
 
 def never_below_the_layers(name: str, target: str) -> None:
-    with profile.using(PROFILES[target]):
-        for frame in workload_frames(name):
-            layered = merged_layers(frame, OPTIONS)
-            plan = plan_dp(frame, (layered,))
-            assert check_plan(plan) == ()
-            assert total(frame, plan) >= total(frame, layered) - 1e-12
-            assert check_plan(plan_frame(frame, OPTIONS.replace(planner="dp"))) == ()
+    context = Context(OPTIONS.replace(planner="dp"), PROFILES[target])
+    for frame in workload_frames(name, context):
+        layered = merged_layers(frame, context)
+        plan = plan_dp(frame, context, (layered,))
+        assert check_plan(plan) == ()
+        assert total(frame, plan, context) >= total(frame, layered, context) - 1e-12
+        assert check_plan(plan_frame(frame, context)) == ()
 
 
 def test_kernels_of_workloads_are_built() -> None:
-    for frame in workload_frames("layer_norm_vjp"):
-        for pattern in plan_frame(frame, OPTIONS.replace(planner="dp")).patterns:
+    context = Context(OPTIONS.replace(planner="dp"), CPU_PROFILE)
+    for frame in workload_frames("layer_norm_vjp", context):
+        for pattern in plan_frame(frame, context).patterns:
             assert any(not is_free(op) for op in pattern.ops)
             kernel_of(pattern)

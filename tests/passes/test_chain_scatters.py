@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
@@ -19,19 +18,17 @@ from jstitch.passes.graph.canonicalize import canonicalize
 from jstitch.passes.graph.chain_scatters import SCATTER, TERMS, chain_scatters
 from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.fold_constants import fold_constants
+from tests.contexts import H200
 
 TABLE = np.random.default_rng(0).standard_normal((9, 4)).astype(np.float32)
 ROWS, PAIRS = np.array([3, 0, 3, 8], np.int32), np.array([[3, 1], [3, 2]], np.int32)
-
-
-pytestmark = pytest.mark.usefixtures("h200")
 
 
 def names(f: Callable[..., Any], *args: Any) -> tuple[Graph, list[str], list[str]]:
     """The graph, its ops and those after the pass, which mean the same."""
     graph = import_module(parse_module(jax.jit(f).lower(*args).as_text()))
     before = dce(fold_constants(canonicalize(graph)))
-    after = check(dce(chain_scatters(before)), "chain_scatters")
+    after = check(dce(chain_scatters(before, H200)), "chain_scatters")
     for a, b in zip(interpret(before, args), interpret(after, args), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
     first, second = ([op.name.removeprefix("stablehlo.") for op in g.ops] for g in (before, after))
@@ -56,7 +53,7 @@ def test_a_gradient_step_touches_only_rows_that_were_looked_up() -> None:
 
     graph, before, after = names(step, TABLE)
     assert before.count("scatter") == after.count("scatter") == 2
-    made = chain_scatters(graph)
+    made = chain_scatters(graph, H200)
     kept = dce(made).ops
     assert next(op for op in kept if op.name == SCATTER).operands[0] in made.inputs
     assert not any(op.result.shape == TABLE.shape for op in kept if op.name != SCATTER)
@@ -80,7 +77,7 @@ def test_many_terms_are_summed_before_they_are_added_to_weights() -> None:
         return x + jnp.zeros_like(x).at[many].add(u)
 
     before, _, _ = names(f, TABLE, np.full((TERMS + 1, 4), 1e-8, np.float32))
-    assert chain_scatters(before) is before
+    assert chain_scatters(before, H200) is before
 
 
 def test_sums_that_are_no_sums_of_scattered_terms_stay() -> None:
@@ -91,7 +88,7 @@ def test_sums_that_are_no_sums_of_scattered_terms_stay() -> None:
         return jnp.sin(x) + zeros.at[ROWS].max(u), kept, kept @ x.T @ x + kept, scaled
 
     before, _, _ = names(f, TABLE, np.ones((4, 4), np.float32), np.float32(2))
-    assert chain_scatters(before) is before
+    assert chain_scatters(before, H200) is before
 
 
 def test_narrow_floats_are_added_as_before() -> None:
@@ -99,4 +96,4 @@ def test_narrow_floats_are_added_as_before() -> None:
         return jax.grad(lambda t: jnp.sum(jnp.sin(t[ROWS])) + jnp.sum(t[PAIRS]))(table.astype(jnp.bfloat16))
 
     before, _, _ = names(f, TABLE)
-    assert chain_scatters(before) is before
+    assert chain_scatters(before, H200) is before

@@ -30,27 +30,30 @@ from jstitch.ir.expr import Const, Expr, Number, Ref, call
 from jstitch.ir.graph import Graph
 from jstitch.ir.index import Var, add, const, var
 from jstitch.ir.types import DType
-from jstitch.options import CompileOptions
-from jstitch.passes.base import profile
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.check_flow import LIMIT
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
+from tests.contexts import CPU_PROFILE, on
 from tests.passes.random_graphs import Limits, make_graph
 
 Change = Callable[[Instr], Instr | None]
+MANY = replace(CPU_PROFILE, program_work=16, combine_whole=64, partial_rows=2)
+"""Small tensors are cut into programs and phases like large ones."""
 
 
-def kernels(graph: Graph) -> Iterator[Kernel]:
-    plan = plan_frame(run(graph), CompileOptions(tune="off"))
+def kernels(graph: Graph, target: Profile = CPU_PROFILE) -> Iterator[Kernel]:
+    context = on(target, tune="off")
+    plan = plan_frame(run(graph, context), context)
     for n, p in enumerate(plan.patterns):
-        yield lower_kernel(f"k{n}", p.ops, p.inputs, p.outputs)
+        yield lower_kernel(f"k{n}", p.ops, p.inputs, p.outputs, target)
 
 
-def kernel_of(f: Callable[..., object], *shapes: tuple[int, ...]) -> Kernel:
+def kernel_of(f: Callable[..., object], *shapes: tuple[int, ...], target: Profile = CPU_PROFILE) -> Kernel:
     args = [jnp.ones(shape, jnp.float32) for shape in shapes]
-    (kernel,) = kernels(import_module(parse_module(jax.jit(f).lower(*args).as_text())))
+    (kernel,) = kernels(import_module(parse_module(jax.jit(f).lower(*args).as_text())), target)
     assert check_kernel(kernel) == ()
     return kernel
 
@@ -59,21 +62,14 @@ def softmax(rows: int = 6, columns: int = 5) -> Kernel:
     return kernel_of(lambda x: jax.nn.softmax(x * x, -1), (rows, columns))
 
 
-def both_sums() -> Kernel:
+def both_sums(target: Profile = CPU_PROFILE) -> Kernel:
     """Sums over rows and over columns, and what they are needed for: several phases and scratch."""
 
     def f(x: jax.Array) -> object:
         y = jnp.exp(x)
         return y - y.sum(1, keepdims=True) - jnp.sqrt(y.sum(0))
 
-    return kernel_of(f, (64, 12))
-
-
-@pytest.fixture
-def many_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small tensors are cut into programs and phases like large ones."""
-    small = replace(profile.CPU, program_work=16, combine_whole=64, partial_rows=2)
-    monkeypatch.setattr(profile, "CPU", small)
+    return kernel_of(f, (64, 12), target=target)
 
 
 @pytest.mark.parametrize("seeds", [range(0, 60), range(60, 120)], ids=str)
@@ -83,9 +79,8 @@ def test_nothing_is_wrong_with_random_kernels(seeds: range) -> None:
             assert check_kernel(kernel) == ()
 
 
-@pytest.mark.usefixtures("many_programs")
 def test_nothing_is_wrong_with_kernels_of_many_programs_and_phases() -> None:
-    found = [k for seed in range(100) for k in kernels(make_graph(Random(seed), Limits()))]
+    found = [k for seed in range(100) for k in kernels(make_graph(Random(seed), Limits()), MANY)]
     assert any(lane.programs > 1 for k in found for phase in k.phases for lane in phase.lanes)
     assert any(len(k.phases) > 1 and k.scratch for k in found)
     for kernel in found:
@@ -199,21 +194,19 @@ def test_a_store_that_is_not_there(space: Space) -> None:
     assert complaint(kernel, text)
 
 
-@pytest.mark.usefixtures("many_programs")
 def test_scratch_that_is_read_before_its_phase_ends() -> None:
-    kernel = both_sums()
+    kernel = both_sums(MANY)
     assert len(kernel.phases) > 1
     lanes = tuple(lane for phase in kernel.phases for lane in phase.lanes)
     broken = replace(kernel, phases=(replace(kernel.phases[0], lanes=lanes),))
     assert complaint(broken, "has not written")
 
 
-@pytest.mark.usefixtures("many_programs")
 def test_partial_sums_that_are_not_started() -> None:
     def lane(x: Lane) -> Lane:
         return replace(x, stages=tuple(s for s in x.stages if not s.once))
 
-    kernel = both_sums()
+    kernel = both_sums(MANY)
     phases = tuple(replace(p, lanes=tuple(map(lane, p.lanes))) for p in kernel.phases)
     assert phases != kernel.phases
     assert complaint(replace(kernel, phases=phases), "has not written")
@@ -227,9 +220,8 @@ def test_stages_in_the_wrong_order() -> None:
     assert complaint(replace(kernel, phases=(broken,)), "read before it is written")
 
 
-@pytest.mark.usefixtures("many_programs")
 def test_programs_that_write_the_same_elements() -> None:
-    kernel = kernel_of(lambda x: jnp.tanh(x), (512,))
+    kernel = kernel_of(lambda x: jnp.tanh(x), (512,), target=MANY)
 
     def same(instr: Instr) -> Instr:
         assert isinstance(instr, Store)

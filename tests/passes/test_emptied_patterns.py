@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from jstitch.device_spec import find_spec
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
-from jstitch.frontend.target import cuda_profile
 from jstitch.passes.base.plan import FusionPlan, make_patterns
-from jstitch.passes.base.profile import using
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.pack_patterns import pack_patterns
 from jstitch.passes.fuse.recompute_outputs import recompute_outputs
+from tests.contexts import H200
 
 MODULE = """
 func.func @main(%x: tensor<1024x1024xf32>) -> tensor<1024xf32> {
@@ -30,12 +28,11 @@ func.func @main(%x: tensor<1024x1024xf32>) -> tensor<1024xf32> {
 def test_a_mask_that_its_reader_makes() -> None:
     frame = import_module(parse_module(MODULE))
     mask, select, total = frame.ops[4:7]
-    with using(cuda_profile(find_spec("h200"))):
-        plan = FusionPlan(frame, make_patterns(frame, [[mask], [select, total]], "test"))
-        left = recompute_outputs(plan)
-        assert [[op.name for op in p.ops if op.operands] for p in left.patterns] == [
-            ["stablehlo.compare", "stablehlo.select", "stablehlo.reduce"]
-        ]
-        assert all(p.outputs for p in left.patterns)
-        assert check_plan(left) == ()
-        assert len(pack_patterns(left).patterns) == 1
+    plan = FusionPlan(frame, make_patterns(frame, [[mask], [select, total]], "test"))
+    left = recompute_outputs(plan, H200)
+    assert [[op.name for op in p.ops if op.operands] for p in left.patterns] == [
+        ["stablehlo.compare", "stablehlo.select", "stablehlo.reduce"]
+    ]
+    assert all(p.outputs for p in left.patterns)
+    assert check_plan(left) == ()
+    assert len(pack_patterns(left, H200).patterns) == 1

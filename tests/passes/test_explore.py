@@ -10,18 +10,19 @@ import pytest
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes.base import profile
 from jstitch.passes.base.plan import FusionPlan, is_free, make_pattern, make_patterns
 from jstitch.passes.cost.cost_model import kernel_cost
 from jstitch.passes.explore.explore_patterns import Candidate, ExploreOptions, explore_patterns
 from jstitch.passes.explore.savings import modelled_seconds
 from jstitch.passes.explore.score_pattern import Scorer, Sketch
+from jstitch.passes.explore.tabulate_frame import tabulate_frame
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.plan_layers import partition_reason, plan_layers
 from jstitch.passes.planners import LAYERS
+from tests.contexts import CPU, CPU_PROFILE, H200
 from tests.passes.random_dags import random_dag
 from tests.passes.random_graphs import Limits, make_graph
-from tests.passes.workload_frames import PROFILES, workload_frames
+from tests.passes.workload_frames import workload_frames
 
 ROW = TensorType((256, 64), DType.F32)
 EXP = "stablehlo.exponential"
@@ -38,7 +39,7 @@ class _Tally(Scorer):
     """A scorer with a score of its own for a set of ops, as the figure leaves f open."""
 
     def __init__(self, frame: Graph, rate: Callable[[frozenset[int]], float]) -> None:
-        super().__init__(frame)
+        super().__init__(tabulate_frame(frame, CPU_PROFILE))
         self.rate = rate
 
     def _rated(self, s: Sketch) -> Sketch:
@@ -105,7 +106,7 @@ def test_consumers_are_reduced_in_groups_of_two(monkeypatch: pytest.MonkeyPatch)
         first = build.elementwise(EXP, x)
         rest = [build.elementwise(EXP, first.result) for _ in range(users)]
         frame = Graph((x,), (first, *rest), tuple(op.result for op in rest))
-        scorer = Scorer(frame)
+        scorer = Scorer(tabulate_frame(frame, CPU_PROFILE))
         calls = 0
 
         def counted(*args: Sketch, kept: object = scorer.joined) -> Sketch:
@@ -141,7 +142,7 @@ def test_a_cyclic_pattern_is_no_candidate(between: str) -> None:
 def test_bounds_hold() -> None:
     frame = random_dag(Random(3), 120)
     options = ExploreOptions(kept=2, max_ops=6)
-    for at in explore_patterns(Scorer(frame), options):
+    for at in explore_patterns(Scorer(tabulate_frame(frame, CPU_PROFILE)), options):
         assert all(len(c.members) <= 6 for c in at)
 
 
@@ -152,7 +153,7 @@ def test_siblings_that_share_an_input_are_candidates() -> None:
     total = build.reduce("stablehlo.add", x, zero.result, (1,))
     most = build.reduce("stablehlo.maximum", x, zero.result, (1,))
     frame = Graph((x,), (zero, total, most), (total.result, most.result))
-    found = {c.members: c for at in explore_patterns(Scorer(frame)) for c in at}
+    found = {c.members: c for at in explore_patterns(Scorer(tabulate_frame(frame, CPU_PROFILE))) for c in at}
     assert found[(0, 1)].origin == "shared input"
     assert found[(0, 1)].seconds > 0
 
@@ -173,7 +174,7 @@ def sound(frame: Graph, candidates: Sequence[Sequence[Candidate]], scorer: Score
 @pytest.mark.parametrize("seed", range(20))
 def test_candidates_of_random_graphs_are_sound(seed: int) -> None:
     for frame in (random_dag(Random(seed), 60), make_graph(Random(seed), Limits(ops=40))):
-        scorer = Scorer(frame)
+        scorer = Scorer(tabulate_frame(frame, CPU_PROFILE))
         sound(frame, explore_patterns(scorer), scorer)
 
 
@@ -181,7 +182,7 @@ def test_candidates_of_random_graphs_are_sound(seed: int) -> None:
 def test_sums_do_not_depend_on_the_way_they_were_made(seed: int) -> None:
     """Joining two disjoint halves, or adding op after op, counts the same bytes, launches and leaves."""
     frame = random_dag(Random(seed), 50)
-    scorer = Scorer(frame)
+    scorer = Scorer(tabulate_frame(frame, CPU_PROFILE))
     places = [n for n, ok in enumerate(scorer.table.fusible) if ok]
     a = scorer.sketch(places[::2])
     b = scorer.sketch(places[1::2])
@@ -197,13 +198,14 @@ def test_sums_do_not_depend_on_the_way_they_were_made(seed: int) -> None:
 def test_scores_agree_with_the_full_cost_model(target: str) -> None:
     """Rank correlation with what each pattern alone saves of its frame's modelled time, calls left out."""
     scores, truths = [], []
-    with profile.using(PROFILES[target]):
-        for frame in (f for name in SUITE for f in workload_frames(name)):
-            scorer, alone = Scorer(frame), modelled_seconds(FusionPlan(frame, ()))
-            for pattern in plan_layers(frame, LAYERS).patterns:
-                call = kernel_cost(pattern).launches * profile.current().machine.launch
-                scores.append(scorer.score(pattern.ops).seconds)
-                truths.append(alone - modelled_seconds(FusionPlan(frame, (pattern,))) + call)
+    context = {"cpu": CPU, "h200": H200}[target]
+    for frame in (f for name in SUITE for f in workload_frames(name, context)):
+        scorer = Scorer(tabulate_frame(frame, context.profile))
+        alone = modelled_seconds(FusionPlan(frame, ()), context)
+        for pattern in plan_layers(frame, LAYERS).patterns:
+            call = kernel_cost(pattern, context.profile).launches * context.machine.launch
+            scores.append(scorer.score(pattern.ops).seconds)
+            truths.append(alone - modelled_seconds(FusionPlan(frame, (pattern,)), context) + call)
     assert len(scores) > 20
     assert _spearman(scores, truths) > 0.75
 
@@ -219,7 +221,7 @@ def _spearman(a: Sequence[float], b: Sequence[float]) -> float:
 
 def test_free_ops_count_for_nothing() -> None:
     frame = random_dag(Random(1), 30)
-    scorer = Scorer(frame)
+    scorer = Scorer(tabulate_frame(frame, CPU_PROFILE))
     ops = [op for op in frame.ops if not is_free(op) and partition_reason(op) is None]
     free = [op for op in frame.ops if is_free(op)]
     assert free

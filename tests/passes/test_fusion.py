@@ -21,6 +21,7 @@ from jstitch.passes.fuse.fuse_subgraph import FusionOptions
 from jstitch.passes.fuse.plan_layers import DEFAULT, plan_layers
 from jstitch.passes.fuse.print_plan import print_plan
 from jstitch.passes.graph.pipeline import run
+from tests.contexts import CPU
 from tests.counting import calls, exponent
 from tests.passes.random_dags import random_dag
 from tests.passes.random_graphs import Limits, make_graph
@@ -32,7 +33,7 @@ def planned(
     f: Callable[..., object], *shapes: tuple[int, ...], options: FusionOptions = DEFAULT
 ) -> FusionPlan:
     args = [jnp.zeros(s) for s in shapes]
-    graph = run(import_module(jax.jit(f).lower(*args).compiler_ir("stablehlo")))
+    graph = run(import_module(jax.jit(f).lower(*args).compiler_ir("stablehlo")), CPU)
     plan = plan_layers(graph, options)
     assert check_plan(plan) == ()
     return plan
@@ -49,7 +50,7 @@ def test_plans_are_acyclic_disjoint_and_explained(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_plans_of_any_graph_are_sound(seed: int) -> None:
     """All dtypes, ranks and op classes, empty tensors."""
-    assert check_plan(plan_layers(run(make_graph(Random(seed), Limits(ops=40))))) == ()
+    assert check_plan(plan_layers(run(make_graph(Random(seed), Limits(ops=40)), CPU))) == ()
 
 
 def test_the_check_catches_a_planner_without_the_give_up_rule(monkeypatch: pytest.MonkeyPatch) -> None:

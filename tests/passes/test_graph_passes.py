@@ -31,6 +31,7 @@ from jstitch.passes.graph.pipeline import (
     stop_after,
     verify_after,
 )
+from tests.contexts import CPU
 from tests.passes.random_graphs import Limits, arguments, classes, make_graph, random_graphs
 
 F32 = DType.F32
@@ -49,13 +50,13 @@ def assert_same_results(before: Graph, after: Graph, seed: int) -> None:
 @given(graph=random_graphs(), seed=st.integers(0, 99))
 def test_each_pass_keeps_the_results(step: Pass, graph: Graph, seed: int) -> None:
     check(graph)
-    assert_same_results(graph, check(step.run(graph), step.name), seed)
+    assert_same_results(graph, check(step.run(graph, CPU), step.name), seed)
 
 
 @settings(max_examples=60, deadline=None)
 @given(graph=random_graphs(Limits(ops=25)), seed=st.integers(0, 99))
 def test_the_pipeline_keeps_the_results(graph: Graph, seed: int) -> None:
-    assert_same_results(graph, run(graph, after=verify_after), seed)
+    assert_same_results(graph, run(graph, CPU, after=verify_after), seed)
 
 
 def test_random_graphs_reach_every_class() -> None:
@@ -167,7 +168,7 @@ def test_passes_go_into_regions_and_frames_finds_them() -> None:
     branch = Graph((), (same,), same.results)
     choice = Op("stablehlo.if", (p,), (Value(x.type),), regions=(branch, Graph((), (), (x,))))
     graph = of([p, x], [choice])
-    after = run(graph, after=verify_after)
+    after = run(graph, CPU, after=verify_after)
     assert [len(frame.ops) for frame in frames(after)] == [1, 0, 0]
 
 
@@ -188,7 +189,7 @@ def test_pipeline_callbacks(tmp_path: Path) -> None:
         dump_after(tmp_path, first=2)(step)
         stop_after("cse")(step)
 
-    run(graph, after=watch)
+    run(graph, CPU, after=watch)
     assert seen[-1] == "cse"
     assert sorted(p.name for p in tmp_path.iterdir())[0] == "02_canonicalize.txt"
     assert len(list(tmp_path.iterdir())) == len(seen) < len(PIPELINE)

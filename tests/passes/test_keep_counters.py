@@ -19,20 +19,20 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import KERNEL
 from jstitch.ir.verify import check
-from jstitch.options import CompileOptions
 from jstitch.passes.base import profile
 from jstitch.passes.base.rewrite import map_frames
 from jstitch.passes.fuse.contract_patterns import contract_patterns
 from jstitch.passes.graph.keep_counters import LEFT, keep_counters
 from jstitch.passes.graph.pipeline import frames, run
 from jstitch.passes.plan_frame import plan_frame
+from tests.contexts import CPU, on
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
 CUDA = cuda_profile(find_spec("h200"))
 
 
 def marked(f: Callable[..., Any], *args: Any) -> tuple[Graph, list[str]]:
-    graph = run(import_module(parse_module(jax.jit(f).lower(*args).as_text())))
+    graph = run(import_module(parse_module(jax.jit(f).lower(*args).as_text())), CPU)
     found = check(keep_counters(graph), "keep_counters")
     for a, b in zip(interpret(graph, args), interpret(found, args), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -90,12 +90,11 @@ def test_kernels_leave_the_counter_alone(target: profile.Profile) -> None:
     """The body of a scan is one kernel and one addition; its condition is one comparison."""
 
     def stitched(frame: Graph) -> Graph:
-        plan = plan_frame(frame, CompileOptions(tune="off"))
+        plan = plan_frame(frame, on(target, tune="off"))
         return contract_patterns(plan, lambda pattern: {"ops": len(pattern.ops)})
 
     graph = marked(scan, X)[0]
-    with profile.using(target):
-        done = map_frames(graph, stitched)
+    done = map_frames(graph, stitched)
     _, condition, body = ([op.name for op in frame.ops] for frame in frames(done))
     assert KERNEL not in condition
     assert (body.count(KERNEL), body.count("stablehlo.add")) == (1, 1)

@@ -33,6 +33,7 @@ from jstitch.passes.base.machine import Machine
 from jstitch.passes.lower.latency import Latency, kernel_latency
 from jstitch.passes.lower.latency_gpu import WarpWork, launch_latency, thread_work
 from jstitch.passes.lower.nest_work import Way, count, expr_cycles
+from tests.contexts import CPU_PROFILE
 
 H200 = find_spec("h200")
 GPU = cuda_profile(H200)
@@ -43,16 +44,25 @@ def softmax(x: jax.Array) -> jax.Array:
     return jax.nn.softmax(x)
 
 
-def kernel(function: Callable[..., Any], *shape: int, dtype: Any = jnp.float32, args: int = 1) -> Kernel:
-    """The only kernel of a function, lowered for the current profile."""
+def kernel(
+    function: Callable[..., Any],
+    *shape: int,
+    dtype: Any = jnp.float32,
+    args: int = 1,
+    target: profile.Profile = CPU_PROFILE,
+) -> Kernel:
+    """The only kernel of a function, lowered for that target."""
     types = (struct(shape, dtype),) * args
-    (found,) = kernels_of(Case("case", function, types)).values()
+    (found,) = kernels_of(Case("case", function, types), target).values()
     return found
 
 
+def on_cpu(function: Callable[..., Any], *shape: int, dtype: Any = jnp.float32) -> Latency:
+    return kernel_latency(kernel(function, *shape, dtype=dtype), CPU_PROFILE.machine)
+
+
 def on_gpu(function: Callable[..., Any], *shape: int, args: int = 1) -> Latency:
-    with profile.using(GPU):
-        return kernel_latency(kernel(function, *shape, args=args))
+    return kernel_latency(kernel(function, *shape, args=args, target=GPU), GPU.machine)
 
 
 # -- what is counted ------------------------------------------------------------------------------------
@@ -109,7 +119,10 @@ def test_points_that_are_no_curve(points: tuple[tuple[float, float], ...]) -> No
 
 
 def test_latencies_add() -> None:
-    a, b = kernel_latency(kernel(softmax, 64, 64)), kernel_latency(kernel(jnp.exp, 4096))
+    a, b = (
+        on_cpu(softmax, 64, 64),
+        on_cpu(jnp.exp, 4096),
+    )
     assert (a + b).seconds == pytest.approx(a.seconds + b.seconds)
     assert (a + Latency()) == a
     assert a.seconds == pytest.approx(a.compute + a.memory - a.hidden + a.launches)
@@ -117,54 +130,52 @@ def test_latencies_add() -> None:
 
 @pytest.mark.parametrize("rows", [16, 256, 4096, 16384])
 def test_more_rows_take_longer(rows: int) -> None:
-    few, many = (kernel_latency(kernel(softmax, n, 128)) for n in (rows, 2 * rows))
+    few, many = (on_cpu(softmax, n, 128) for n in (rows, 2 * rows))
     assert few.seconds < many.seconds
     assert many.nbytes == pytest.approx(2 * few.nbytes)
 
 
 def test_more_ops_take_longer_and_dear_ones_longer_still() -> None:
     functions = (lambda x: x * 2.0, lambda x: x * x * x * x + x, jnp.exp, lambda x: jnp.sin(jnp.exp(x)))
-    times = [kernel_latency(kernel(f, 8192)).compute for f in functions]
+    times = [on_cpu(f, 8192).compute for f in functions]
     assert times == sorted(times)
     assert times[-1] > 10 * times[0]
 
 
 def test_fewer_bytes_take_less_memory_time() -> None:
-    wide = kernel_latency(kernel(lambda x: x * 2.0, 1 << 24))
-    narrow = kernel_latency(kernel(lambda x: x * 2.0, 1 << 24, dtype=jnp.float16))
+    wide = on_cpu(lambda x: x * 2.0, 1 << 24)
+    narrow = on_cpu(lambda x: x * 2.0, 1 << 24, dtype=jnp.float16)
     assert narrow.memory < 0.6 * wide.memory
 
 
 def test_a_transpose_moves_whole_lines() -> None:
     functions = (lambda x: x * 2.0, lambda x: x.T * 2.0)
-    straight, turned = (kernel_latency(kernel(f, 4096, 4096)) for f in functions)
+    straight, turned = (on_cpu(f, 4096, 4096) for f in functions)
     assert turned.memory > 4 * straight.memory
 
 
 def test_small_kernels_are_their_call() -> None:
-    tiny = kernel_latency(kernel(lambda x: x * 2.0, 16))
+    tiny = on_cpu(lambda x: x * 2.0, 16)
     assert tiny.launches > 0.9 * tiny.seconds
 
 
 def test_slower_machines_are_slower() -> None:
     one = kernel(softmax, 4096, 512)
-    usual = kernel_latency(one)
+    usual = kernel_latency(one, CPU_PROFILE.machine)
     slow = replace(Machine(), lane_cycle=2 * Machine().lane_cycle)
-    with profile.using(replace(profile.CPU, machine=slow)):
-        assert kernel_latency(one).compute == pytest.approx(2 * usual.compute)
+    assert kernel_latency(one, slow).compute == pytest.approx(2 * usual.compute)
     alone = replace(Machine(), cores=1.0, lane_cycle=2 * Machine().lane_cycle)
-    with profile.using(replace(profile.CPU, machine=alone)):
-        assert kernel_latency(one).compute == pytest.approx(2 * usual.compute)
+    assert kernel_latency(one, alone).compute == pytest.approx(2 * usual.compute)
 
 
 def test_measured_kernels_come_in_order() -> None:
     """Times recorded on a machine like the default one: 120 kernels of all kinds and sizes."""
     wanted = {name.rpartition(" #")[0] for name in TIMES}
-    made = [kernels_of(case) for case in cases() if case.name in wanted]
+    made = [kernels_of(case, CPU_PROFILE) for case in cases() if case.name in wanted]
     kernels = {name: found for each in made for name, found in each.items()}
     names = [name for name in TIMES if name in kernels]
     assert len(names) >= 100
-    model = {name: kernel_latency(kernels[name]).seconds for name in names}
+    model = {name: kernel_latency(kernels[name], CPU_PROFILE.machine).seconds for name in names}
     assert spearman(TIMES, model, names) >= 0.95
 
 
@@ -181,8 +192,7 @@ def test_more_ops_take_longer_on_a_gpu() -> None:
 
 
 def test_lower_occupancy_takes_longer() -> None:
-    with profile.using(GPU):
-        launch = emit(kernel(softmax, 16384, 512), H200.shared_optin).source.launches[0]
+    launch = emit(kernel(softmax, 16384, 512, target=GPU), H200.shared_optin).source.launches[0]
     work = WarpWork(1e7, 1e6, 32)
     usual = launch_latency(work, launch, GPU.machine, H200)
     many_registers = launch_latency(replace(work, registers=255), launch, GPU.machine, H200)
@@ -196,8 +206,7 @@ def test_lower_occupancy_takes_longer() -> None:
     "function", [softmax, lambda x: jnp.exp(x) * 2.0, lambda x: x - jnp.mean(x, -1)[:, None]]
 )
 def test_registers_are_close_to_those_of_the_ptx(function: Callable[..., Any]) -> None:
-    with profile.using(GPU):
-        lowered = kernel(function, 4096, 1024)
+    lowered = kernel(function, 4096, 1024, target=GPU)
     source = emit(lowered, H200.shared_optin).source
     (text,) = build(source, H200)
     homes = find_homes(lowered.phases[0].lanes[0], H200.shared_optin, source.launches[0].block)
@@ -218,10 +227,9 @@ def test_phases_are_launches_on_a_gpu() -> None:
 
 def test_three_phases_in_two_launches() -> None:
     """Statistics of columns that the rows' launch combines itself (`in_strips`)."""
-    with profile.using(GPU):
-        norm = kernel(lambda x: (x - x.mean(0)) * jax.lax.rsqrt(x.var(0) + 1e-5), 16384, 256)
-        found = kernel_latency(norm)
-        emitted = emit(norm, H200.shared_optin)
+    norm = kernel(lambda x: (x - x.mean(0)) * jax.lax.rsqrt(x.var(0) + 1e-5), 16384, 256, target=GPU)
+    found = kernel_latency(norm, GPU.machine)
+    emitted = emit(norm, H200.shared_optin)
     assert (len(norm.phases), len(emitted.phases)) == (3, 2)
     assert found.launches == pytest.approx(2 * H200.launch_seconds)
     assert found.nbytes == sum(x.bytes_read + x.bytes_written for x in emitted.source.launches)

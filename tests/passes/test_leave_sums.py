@@ -6,16 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
-import pytest
 from jax import lax
 
 from jstitch.ir.graph import Graph
-from jstitch.passes.base.profile import current, using
 from jstitch.passes.graph.keep_counters import LEFT
 from jstitch.passes.graph.leave_sums import leave_sums
+from tests.contexts import H200
 from tests.passes.product_graphs import arrays, changed
-
-pytestmark = pytest.mark.usefixtures("h200")
 
 
 def block(x: Any, a: Any, b: Any, bias: Any) -> Any:
@@ -122,5 +119,5 @@ def test_sums_of_what_is_not_in_memory_or_of_a_product_that_others_read_stay() -
 
 def test_no_sum_is_left_where_the_profile_leaves_none() -> None:
     shapes = arrays((4, 8), (8, 6), (6, 8), (8,))
-    with using(replace(current(), sums=False)):
-        assert not left(changed(leave_sums, block, *shapes))
+    kept = replace(H200, profile=replace(H200.profile, sums=False))
+    assert not left(changed(lambda graph, _: leave_sums(graph, kept), block, *shapes))

@@ -21,16 +21,13 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import UNSET
 from jstitch.ir.verify import check
-from jstitch.passes.base import profile
 from jstitch.passes.graph.canonicalize import canonicalize
 from jstitch.passes.graph.leave_unset import leave_unset
 from jstitch.passes.graph.unroll_turns import unroll_turns
+from tests.contexts import CPU, H200
 
 X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(8, 3)
 Program = Callable[[Any], Any]
-
-
-pytestmark = pytest.mark.usefixtures("h200")
 
 
 def graph_of(f: Program, x: Any = X) -> Graph:
@@ -43,7 +40,7 @@ def unset(graph: Graph) -> int:
 
 def left_unset(f: Program, x: Any = X, before: Callable[[Graph], Graph] = lambda graph: graph) -> int:
     """How many values start unset; the program means the same, although unset floats are NaN."""
-    changed = check(leave_unset(before(graph_of(f, x))), "leave_unset")
+    changed = check(leave_unset(before(graph_of(f, x)), H200), "leave_unset")
     want = jax.tree.leaves(jax.jit(f)(x))
     for a, b in zip(want, interpret(changed, [x]), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -76,7 +73,7 @@ def nested(x: Any) -> Any:
 
 
 CHANGES = pytest.mark.parametrize(
-    "change", [lambda graph: graph, unroll_turns], ids=["turns", "several turns"]
+    "change", [lambda graph: graph, lambda graph: unroll_turns(graph, H200)], ids=["turns", "several turns"]
 )
 
 
@@ -193,8 +190,7 @@ def test_random_loops_mean_the_same(draw: DataObject) -> None:
 
 def test_the_cpu_fills_it() -> None:
     graph = graph_of(forward)
-    with profile.using(profile.CPU):
-        assert leave_unset(graph) is graph
+    assert leave_unset(graph, CPU) is graph
 
 
 def test_an_index_that_is_a_long_sum_is_not_followed_for_ever() -> None:
@@ -207,7 +203,7 @@ def test_an_index_that_is_a_long_sum_is_not_followed_for_ever() -> None:
 
 
 def test_unset_memory_is_xlas_own_call_and_zeros_without_a_backend() -> None:
-    graph = leave_unset(graph_of(several))
+    graph = leave_unset(graph_of(several), H200)
     assert UNSET_TARGET not in str(export_module(graph))
     text = str(export_module(graph, emit_kernel=lambda op, operands: []))
     assert text.count(f"@{UNSET_TARGET}()") == 4
@@ -221,7 +217,9 @@ def test_unset_memory_is_xlas_own_call_and_zeros_without_a_backend() -> None:
 
 @pytest.mark.parametrize("dtype", [jnp.bool_, jnp.int8, jnp.uint32, jnp.bfloat16, jnp.float32, jnp.complex64])
 def test_unset_memory_of_every_type_can_be_looked_at(dtype: Any) -> None:
-    graph = leave_unset(graph_of(lambda x: lax.scan(lambda s, r: (s, (s + r[0]).astype(dtype)), x[0, 0], x)))
+    graph = leave_unset(
+        graph_of(lambda x: lax.scan(lambda s, r: (s, (s + r[0]).astype(dtype)), x[0, 0], x)), H200
+    )
     assert unset(graph) == 1
     (op,) = (op for op in graph.walk() if op.name == UNSET)
     (value,) = interpret(Graph((), (op,), op.results), [])

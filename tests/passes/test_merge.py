@@ -22,6 +22,7 @@ from jstitch.passes.fuse.merge_patterns import merge_patterns
 from jstitch.passes.fuse.plan_layers import plan_layers
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.planners import PLANNERS
+from tests.contexts import CPU, CPU_PROFILE, on
 
 TILE = TensorType((64, 32), DType.F32)
 
@@ -58,14 +59,14 @@ def cycles(problems: Sequence[str]) -> list[str]:
 @pytest.mark.parametrize("seed", range(40))
 def test_merged_plans_are_acyclic(seed: int) -> None:
     plan = scattered(random_frame(seed), seed)
-    merged = merge_patterns(plan)
+    merged = merge_patterns(plan, CPU)
     assert not cycles(check_plan(merged))
     assert len(merged.patterns) < len(plan.patterns)
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_whole_plans_are_right(seed: int) -> None:
-    assert not check_plan(plan_frame(random_frame(seed), jstitch.CompileOptions(tune="off")))
+    assert not check_plan(plan_frame(random_frame(seed), on(CPU_PROFILE, tune="off")))
 
 
 @pytest.mark.parametrize("part", ["JoinedNodes.between", "_longest_paths"])
@@ -74,11 +75,11 @@ def test_a_cycle_costs_only_the_patterns_on_it(part: str, monkeypatch: pytest.Mo
     if part == "_longest_paths":
         monkeypatch.setattr(pack_patterns, part, lambda before: dict.fromkeys(before, 0))
         plans = [scattered(random_frame(seed), seed) for seed in range(10)]
-        broken = [pack_patterns.pack_patterns(plan) for plan in plans]
+        broken = [pack_patterns.pack_patterns(plan, CPU) for plan in plans]
     else:
         monkeypatch.setattr(f"jstitch.passes.fuse.merge_patterns.{part}", lambda *_: None)
         plans = [plan_layers(random_frame(seed)) for seed in range(10)]
-        broken = [merge_patterns(plan) for plan in plans]
+        broken = [merge_patterns(plan, CPU) for plan in plans]
     assert any("wait for each other" in p for plan in broken for p in check_plan(plan))
     for plan, cyclic in zip(plans, broken, strict=True):
         mended = break_cycles(cyclic, plan)

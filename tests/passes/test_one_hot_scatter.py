@@ -18,6 +18,7 @@ from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
 from jstitch.ir.verify import check
 from jstitch.passes.graph.pipeline import run, verify_after
+from tests.contexts import CPU
 
 N, C = 6, 9
 Loss = Callable[[jax.Array, jax.Array], jax.Array]
@@ -47,7 +48,7 @@ def has_scatter(graph: Graph) -> bool:
 def test_gradients_that_jax_emits(name: str) -> None:
     """Also for labels out of range: negative ones wrap where JAX wraps them, the rest is dropped."""
     before = gradient(LOSSES[name])
-    after = run(before, after=verify_after)
+    after = run(before, CPU, after=verify_after)
     assert has_scatter(before)
     assert not has_scatter(after)
     rng = np.random.default_rng(0)
@@ -74,7 +75,7 @@ def _draw(rng: np.random.Generator, type_: TensorType) -> np.ndarray:
     ids=["rows may repeat", "columns may repeat", "both depend on data", "two updates per row"],
 )
 def test_refuses_where_updates_may_meet(loss: Loss) -> None:
-    assert has_scatter(run(gradient(loss)))
+    assert has_scatter(run(gradient(loss), CPU))
 
 
 def random_scatter(random: Random) -> tuple[Graph, list[np.ndarray]]:
@@ -118,7 +119,7 @@ def test_random_scatters_bit_by_bit() -> None:
     """Overwriting and adding, into zeros and other splats, labels out of bounds on both sides."""
     for seed in range(150):
         before, args = random_scatter(Random(seed))
-        after = run(before, after=verify_after)
+        after = run(before, CPU, after=verify_after)
         assert not has_scatter(after)
         (a,), (b,) = interpret(before, args), interpret(after, args)
         np.testing.assert_array_equal(a, b)

@@ -24,6 +24,7 @@ from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.factor_sums import factor_sums
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.lower.one_pass_sums import one_pass_sums
+from tests.contexts import CPU
 
 ON = replace(profile.CPU, one_pass=True)
 MANY = replace(ON, program_work=16, partial_rows=2, max_programs=6)
@@ -32,12 +33,11 @@ ALONE = replace(MANY, row_step=1, kept_first=True)
 
 def traced(f: Callable[..., Any], *shapes: tuple[int, ...], dtype: Any = np.float32) -> Graph:
     arrays = [np.zeros(shape, dtype) for shape in shapes]
-    return run(import_module(jax.jit(f, keep_unused=True).lower(*arrays).compiler_ir("stablehlo")))
+    return run(import_module(jax.jit(f, keep_unused=True).lower(*arrays).compiler_ir("stablehlo")), CPU)
 
 
 def one_pass(graph: Graph, chosen: profile.Profile = ON) -> Graph:
-    with profile.using(chosen):
-        ops = one_pass_sums(factor_sums(graph.ops, graph.outputs), graph.outputs)
+    ops = one_pass_sums(factor_sums(graph.ops, graph.outputs), graph.outputs, chosen)
     return Graph(graph.inputs, tuple(ops), graph.outputs)
 
 
@@ -102,8 +102,7 @@ def test_one_reduction_means_the_same(name: str) -> None:
 def test_the_kernel_means_the_same(name: str, which: profile.Profile) -> None:
     f, shapes, _ = CASES[name]
     graph = traced(f, *shapes)
-    with profile.using(which):
-        kernel = lower_kernel("k", graph.ops, graph.inputs, graph.outputs)
+    kernel = lower_kernel("k", graph.ops, graph.inputs, graph.outputs, which)
     assert check_kernel(kernel) == ()
     args = arrays_for(graph, 1)
     found = interpret_kernel(kernel, args, Random(0))
@@ -140,8 +139,7 @@ def test_what_is_subtracted_need_not_be_the_mean() -> None:
 
 def test_partial_counts_are_one_number_for_each_program() -> None:
     graph = traced(norm, (24, 6))
-    with profile.using(MANY):
-        kernel = lower_kernel("k", graph.ops, graph.inputs, graph.outputs)
+    kernel = lower_kernel("k", graph.ops, graph.inputs, graph.outputs, MANY)
     programs = kernel.phases[0].lanes[0].programs
     assert [b.type.shape for b in kernel.scratch][:4] == [(programs,), *[(programs, 6)] * 3]
     assert len(kernel.phases) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -10,18 +11,23 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, make_pattern
-from jstitch.passes.base.profile import Profile, using
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.cost import cost_model
 from jstitch.passes.cost import structure as structures
 from jstitch.passes.cost.structure import per_structure, structure
 from jstitch.passes.fuse.fuse_subgraph import FusionOptions
 from jstitch.passes.fuse.plan_layers import plan_layers
 from jstitch.passes.graph.pipeline import run
+from tests.contexts import CPU, CPU_PROFILE
 from tests.passes.random_dags import random_dag
 from tests.passes.random_graphs import Limits, make_graph
 
 TILE = TensorType((64, 32), DType.F32)
 SCALAR = TensorType((), DType.F32)
+COSTS: list[tuple[Any, Any]] = [
+    (cost_model.kernel_cost, CPU_PROFILE),
+    (cost_model.xla_cost, CPU_PROFILE.machine),
+]
 
 
 def whole(graph: Graph) -> FusionPattern:
@@ -30,7 +36,7 @@ def whole(graph: Graph) -> FusionPattern:
 
 def plan(seed: int) -> FusionPlan:
     random = Random(seed)
-    graph = random_dag(random, 60) if seed % 2 else run(make_graph(random, Limits(ops=25)))
+    graph = random_dag(random, 60) if seed % 2 else run(make_graph(random, Limits(ops=25)), CPU)
     return plan_layers(graph, FusionOptions(footprint=0))
 
 
@@ -39,9 +45,9 @@ def test_remembered_costs_are_those_of_the_pattern(seed: int) -> None:
     """The same graph made twice: its patterns share structures, and every cost is as if worked out anew."""
     for first, second in zip(plan(seed).patterns, plan(seed).patterns, strict=True):
         assert structure(first) == structure(second)
-        for cost in (cost_model.kernel_cost, cost_model.xla_cost):
-            anew = cost.__wrapped__.__wrapped__  # type: ignore[attr-defined]
-            assert cost(first) == cost(second) == anew(second)
+        for cost, key in COSTS:
+            anew = cost.__wrapped__.__wrapped__
+            assert cost(first, key) == cost(second, key) == anew(second, key)
 
 
 def test_different_patterns_of_one_size_differ() -> None:
@@ -82,17 +88,16 @@ def test_each_profile_remembers_its_own() -> None:
     seen = []
 
     @per_structure
-    def count(pattern: FusionPattern) -> int:
+    def count(pattern: FusionPattern, profile: Profile) -> int:
         seen.append(pattern)
         return len(seen)
 
-    x = Value(TILE)
+    x, other = Value(TILE), Profile(row_step=7)
     made = [build.elementwise("stablehlo.negate", x) for _ in range(2)]
     one, two = (whole(Graph((x,), (op,), op.results)) for op in made)
-    assert count(one) == count(two) == 1
-    with using(Profile(row_step=7)):
-        assert count(one) == count(two) == 2
-    assert count(two) == 1
+    assert count(one, CPU_PROFILE) == count(two, CPU_PROFILE) == 1
+    assert count(one, other) == count(two, other) == 2
+    assert count(two, CPU_PROFILE) == 1
 
 
 def test_old_structures_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +105,7 @@ def test_old_structures_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structures, "MOST", 3)
 
     @per_structure
-    def count(pattern: FusionPattern) -> int:
+    def count(pattern: FusionPattern, key: None) -> int:
         seen.append(pattern)
         return len(seen)
 
@@ -108,4 +113,4 @@ def test_old_structures_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [build.elementwise(f"stablehlo.{name}", x) for name in ("negate", "exponential", "tanh")]
     patterns = [whole(Graph((x,), (op,), op.results)) for op in made]
     assert len(structure(patterns[0]) or ()) > 3
-    assert [count(p) for p in (*patterns, patterns[2], patterns[0])] == [1, 2, 3, 3, 4]
+    assert [count(p, None) for p in (*patterns, patterns[2], patterns[0])] == [1, 2, 3, 3, 4]

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 from jstitch.ir.graph import Graph
-from jstitch.options import CompileOptions
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free, make_pattern
 from jstitch.passes.explore.contracted_cycles import Contraction
 from jstitch.passes.explore.explore_seeds import EVERYTHING, explore_seeds
@@ -27,6 +26,7 @@ from jstitch.passes.fuse.trim_patterns import trim
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
+from tests.contexts import CPU, CPU_PROFILE, on
 from tests.passes import small_dags
 from tests.passes.random_dags import random_dag
 from tests.passes.random_graphs import Limits, make_graph
@@ -63,7 +63,7 @@ def test_the_planner_is_as_good_as_brute_force(size: int) -> None:
             nodes = sum(1 << place[op] for op in pattern.ops)  # noqa: B023
             return scores.get(nodes, 0.0)  # noqa: B023
 
-        plan = plan_ilp(frame, Savings(evaluate), EVERY)
+        plan = plan_ilp(frame, CPU, Savings(evaluate), EVERY)
         assert check_plan(plan) == ()
         total = sum(p.score.seconds for p in plan.patterns if p.score)
         assert total == pytest.approx(best_total(dag, scores)[0])
@@ -101,8 +101,8 @@ def test_the_planner_with_the_cost_model_is_as_good_as_brute_force() -> None:
     for seed in range(40):
         frame = random_dag(Random(seed), 8, reach=5, opaque=0.1)
         dag = dag_of(frame)
-        (savings,) = modelled_savings(frame)
-        plan = plan_ilp(frame, savings, EVERY)
+        (savings,) = modelled_savings(frame, CPU_PROFILE)
+        plan = plan_ilp(frame, CPU, savings, EVERY)
         assert check_plan(plan) == ()
         best, _ = best_total(dag, real_scores(frame, dag, savings), savings.charges)
         assert total(plan, savings.charges) >= best * (1 - 1e-9)  # merged layers need not be connected
@@ -136,11 +136,11 @@ def test_the_plan_never_scores_below_the_layers_nor_any_generators_greedy_plan(
 ) -> None:
     random = Random(seed)
     frame = random_dag(random, random.randint(10, 120), random.choice((3, 8, 30)))
-    savings = modelled_savings(frame)[0] if model else Savings(per_op)
-    plan = plan_ilp(frame, savings)
+    savings = modelled_savings(frame, CPU_PROFILE)[0] if model else Savings(per_op)
+    plan = plan_ilp(frame, CPU, savings)
     assert check_plan(plan) == ()
     graph, layered = op_graph(frame), plan_layers(frame, FusionOptions(footprint=0))
-    merged = break_cycles(merge_patterns(layered), layered)
+    merged = break_cycles(merge_patterns(layered, CPU), layered)
     sources = [numbers(layered), numbers(merged), explore_seeds(graph), *explore_substitution(graph)]
     for groups in sources:
         other = greedy_total(frame, trimmed(frame, groups), savings)
@@ -151,7 +151,7 @@ def test_the_plan_never_scores_below_the_layers_nor_any_generators_greedy_plan(
 def test_plans_are_disjoint_acyclic_explained_and_emitable(seed: int) -> None:
     random = Random(seed)
     check(random_dag(random, random.randint(5, 80), random.choice((2, 6, 30))))
-    check(run(make_graph(random, Limits(ops=25))))
+    check(run(make_graph(random, Limits(ops=25)), CPU))
 
 
 @pytest.mark.slow
@@ -166,11 +166,11 @@ def test_plans_of_many_random_dags(shard: int) -> None:
 def check(frame: Graph) -> None:
     """Plans for the most fusion, and for the cost model's."""
     for savings in (Savings(per_op), None):
-        plan = plan_ilp(frame, savings)
+        plan = plan_ilp(frame, CPU, savings)
         assert check_plan(plan) == ()
         assert all(p.score is not None for p in plan.patterns)
         for n, p in enumerate(plan.patterns):
-            lower_kernel(f"k{n}", p.ops, p.inputs, p.outputs)
+            lower_kernel(f"k{n}", p.ops, p.inputs, p.outputs, CPU_PROFILE)
 
 
 @pytest.mark.parametrize(
@@ -179,10 +179,10 @@ def check(frame: Graph) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_planner_in_bounds_is_valid_and_no_worse_than_the_layers(seed: int, select: SelectOptions) -> None:
     frame = random_dag(Random(seed), 100)
-    plan = plan_ilp(frame, Savings(per_op), IlpOptions(select=select))
+    plan = plan_ilp(frame, CPU, Savings(per_op), IlpOptions(select=select))
     assert check_plan(plan) == ()
     layered = plan_layers(frame, FusionOptions(footprint=0))
-    base = break_cycles(merge_patterns(layered), layered)
+    base = break_cycles(merge_patterns(layered, CPU), layered)
     assert total(plan, {}) >= sum(map(per_op, trimmed(frame, numbers(base))))
 
 
@@ -192,21 +192,21 @@ def test_large_programs_in_slices_lose_little() -> None:
         frame = random_dag(Random(seed), 100)
         for patterns in (15, 2000):
             options = IlpOptions(select=SelectOptions(patterns=patterns))
-            found = total(plan_ilp(frame, Savings(per_op), options), {})
+            found = total(plan_ilp(frame, CPU, Savings(per_op), options), {})
             sliced, whole = (sliced + found, whole) if patterns == 15 else (sliced, whole + found)
     assert 0.95 * whole <= sliced <= whole * (1 + 1e-9)
 
 
 def test_plans_are_the_same_every_time() -> None:
     frame = random_dag(Random(5), 150)
-    first, second = (plan_ilp(frame, Savings(per_op)) for _ in range(2))
+    first, second = (plan_ilp(frame, CPU, Savings(per_op)) for _ in range(2))
     assert [p.ops for p in first.patterns] == [p.ops for p in second.patterns]
 
 
 def test_edges_left_open_say_why() -> None:
     rules = set()
     for seed in range(30):
-        plan = plan_ilp(random_dag(Random(seed), 80, 30), Savings(few_ops))
+        plan = plan_ilp(random_dag(Random(seed), 80, 30), CPU, Savings(few_ops))
         rules |= {r.rule for r in plan.refusals}
         for refusal in plan.refusals:
             assert refusal.rule != "selection" or "those chosen instead" in refusal.reason
@@ -216,12 +216,14 @@ def test_edges_left_open_say_why() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_finished_plan_is_modelled_no_slower_than_the_finished_layers(seed: int) -> None:
     frame = random_dag(Random(seed), 150, 12)
-    seconds = {name: modelled_seconds(plan_frame(frame, CompileOptions(planner=name))) for name in PLANNED}
+    seconds = {
+        name: modelled_seconds(plan_frame(frame, on(CPU_PROFILE, planner=name)), CPU) for name in PLANNED
+    }
     assert seconds["ilp"] <= seconds["layers"] * (1 + 1e-9)
 
 
 def test_the_option_chooses_it() -> None:
     frame = random_dag(Random(2), 60)
-    plan = plan_frame(frame, CompileOptions(planner="ilp", tune="off", schemes=("thread", "warp", "block")))
+    plan = plan_frame(frame, on(CPU_PROFILE, planner="ilp", tune="off", schemes=("thread", "warp", "block")))
     assert {p.origin for p in plan.patterns} == {"plan_ilp"}
     assert check_plan(plan) == ()

@@ -12,16 +12,14 @@ from jax import lax
 
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
-from jstitch.passes.base import profile
 from jstitch.passes.graph.join_sums import join_sums
 from jstitch.passes.graph.lead_products import lead_products
 from jstitch.passes.graph.leave_sums import leave_sums
 from jstitch.passes.graph.merge_products import PRODUCT, THRESHOLD, merge_products
 from jstitch.passes.graph.reduce_products import SMALL, reduce_products
 from jstitch.passes.graph.turn_products import turn_products
+from tests.contexts import CPU, H200
 from tests.passes.product_graphs import arrays, changed, graph_of, products
-
-pytestmark = pytest.mark.usefixtures("h200")
 
 
 def test_products_of_one_left_operand_are_merged() -> None:
@@ -66,7 +64,7 @@ def test_products_whose_own_dimensions_lie_apart_are_not_merged() -> None:
         )
 
     graph = graph_of(f, arrays((4, 8), (3, 8, 2), (3, 8, 2)))
-    assert merge_products(graph) is graph
+    assert merge_products(graph, H200) is graph
 
 
 def test_products_that_need_each_other_are_not_merged() -> None:
@@ -92,11 +90,11 @@ def test_large_and_different_products_stay() -> None:
         return x @ a, lax.dot(x, b, precision="highest")
 
     graph = graph_of(f, arrays((4, 4), (4, 3), (4, 3)))
-    assert merge_products(graph) is graph
+    assert merge_products(graph, H200) is graph
     rows = THRESHOLD // 4 // 64
     shapes = jax.eval_shape(lambda: (jnp.ones((rows, 64)), jnp.ones((64, 64)), jnp.ones((64, 64))))
     graph = import_module(parse_module(jax.jit(lambda x, a, b: (x @ a, x @ b)).lower(*shapes).as_text()))
-    assert merge_products(graph) is graph
+    assert merge_products(graph, H200) is graph
 
 
 def test_the_same_weights_in_every_turn_are_joined_before_the_loop() -> None:
@@ -245,7 +243,7 @@ def test_operands_that_no_kernel_makes_stay() -> None:
         return jnp.einsum("bqhd,bkhd->bhqk", q, k)
 
     graph = graph_of(f, arrays((2, 5, 3, 4), (2, 5, 3, 4)))
-    assert turn_products(graph) is graph
+    assert turn_products(graph, H200) is graph
 
 
 def sums(x: Any, a: Any, b: Any, c: Any) -> Any:
@@ -263,7 +261,7 @@ def test_products_lead_the_sums_that_they_are_added_to() -> None:
 
 def test_a_sum_of_two_products_stays() -> None:
     graph = graph_of(lambda a, b: a @ b + b @ a, arrays((4, 4), (4, 4)))
-    assert lead_products(graph) is graph
+    assert lead_products(graph, H200) is graph
 
 
 NARROW = {
@@ -298,11 +296,10 @@ def test_products_of_matrices_and_large_and_narrow_ones_stay() -> None:
     shapes = ((4, 8), (8, 2), (SMALL // 8, 8), (8,))
     args = jax.eval_shape(lambda: [jnp.ones(shape) for shape in shapes])
     graph = import_module(parse_module(jax.jit(f).lower(*args).as_text()))
-    assert reduce_products(graph) is graph
+    assert reduce_products(graph, H200) is graph
 
 
 def test_the_cpu_keeps_products_as_they_are() -> None:
     graph = graph_of(attention, arrays((2, 5, 3, 4), (2, 5, 3, 4), (2, 5, 3, 4)))
-    with profile.using(profile.CPU):
-        for change in (lead_products, turn_products, join_sums, merge_products, reduce_products, leave_sums):
-            assert change(graph) is graph
+    for change in (lead_products, turn_products, join_sums, merge_products, reduce_products, leave_sums):
+        assert change(graph, CPU) is graph

@@ -15,10 +15,12 @@ from jstitch.device_spec import find_spec
 from jstitch.frontend.target import find_target
 from jstitch.ir.ops import lookup
 from jstitch.options import SCHEMES, TECHNIQUES, CompileOptions
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
+from tests.contexts import CPU, CPU_PROFILE
 from tests.passes.random_graphs import Limits, make_graph
 
 EVERYTHING = CompileOptions(tune="off", strict=True)
@@ -68,8 +70,8 @@ def test_remote_fusion_is_of_patterns_with_nothing_in_common() -> None:
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize("schemes", [("packing", "thread"), ("packing", "warp", "block"), ()], ids="-".join)
 def test_no_edge_needs_a_scheme_that_is_off(seed: int, schemes: tuple[str, ...]) -> None:
-    graph = run(make_graph(Random(seed), Limits(ops=14)))
-    plan = plan_frame(graph, EVERYTHING.replace(schemes=schemes))
+    graph = run(make_graph(Random(seed), Limits(ops=14)), CPU)
+    plan = plan_frame(graph, Context(EVERYTHING.replace(schemes=schemes), CPU_PROFILE))
     assert not check_plan(plan)
     for pattern in plan.patterns:
         made = {v: op for op in pattern.ops for v in op.results if lookup(op.name).position is None}

@@ -20,6 +20,7 @@ from jstitch.ir.verify import check
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.graph.rewrite_argmax import rewrite_argmax
 from jstitch.runtime.report import last_report, record_count
+from tests.contexts import CPU
 from tests.ir.running import run_with_xla
 
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
@@ -117,4 +118,4 @@ def test_in_a_kernel(axis: int) -> None:
 
 
 def test_the_pipeline_has_it() -> None:
-    assert pairs(run(imported(lambda x: jnp.argmax(jax.nn.softmax(x), -1), jnp.ones((4, 6))))) == 0
+    assert pairs(run(imported(lambda x: jnp.argmax(jax.nn.softmax(x), -1), jnp.ones((4, 6))), CPU)) == 0

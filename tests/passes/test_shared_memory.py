@@ -32,6 +32,7 @@ from jstitch.passes.lower.plan_shared_memory import (
 )
 from jstitch.passes.lower.propagate_schedule import resolve
 from jstitch.passes.lower.size_requirements import size_requirements, stages_of
+from tests.contexts import CPU
 
 Plan = SharedMemoryPlan[int]
 
@@ -175,7 +176,7 @@ def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
 
 def attention_ops() -> list[Op]:
     shape = jnp.zeros((8, 16, 16))
-    graph = run(import_module(jax.jit(attention).lower(shape, shape, shape).compiler_ir("stablehlo")))
+    graph = run(import_module(jax.jit(attention).lower(shape, shape, shape).compiler_ir("stablehlo")), CPU)
     return [op for op in graph.ops if not is_free(op)]
 
 

@@ -13,17 +13,16 @@ import pytest
 
 from jstitch.codegen.interpret_kernel import interpret_kernel
 from jstitch.codegen.kernel_ir import Kernel
-from jstitch.device_spec import find_spec
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
-from jstitch.frontend.target import cuda_profile
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.passes.base import profile
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from tests.contexts import CPU_PROFILE, H200_PROFILE
 
-PROFILES = [profile.CPU, cuda_profile(find_spec("h200"))]
+PROFILES = [CPU_PROFILE, H200_PROFILE]
 ROWS, COLUMNS = 96, 64
 
 
@@ -40,23 +39,22 @@ def dear(g: Any, p: Any) -> Any:
     return p - u / jnp.sqrt(jnp.mean(u * u))
 
 
-def kernel_of(f: Callable[..., object]) -> tuple[Graph, Kernel]:
+def kernel_of(f: Callable[..., object], wanted: profile.Profile) -> tuple[Graph, Kernel]:
     args = [jnp.ones((ROWS, COLUMNS), jnp.float32)] * 2
     graph = import_module(parse_module(jax.jit(f).lower(*args).as_text()))
-    return graph, lower_kernel("k", graph.ops, graph.inputs, graph.outputs)
+    return graph, lower_kernel("k", graph.ops, graph.inputs, graph.outputs, wanted)
 
 
 @pytest.mark.parametrize("wanted", PROFILES, ids=["cpu", "cuda"])
 @pytest.mark.parametrize(("f", "kept"), [(clipped, False), (dear, True)])
 def test_what_is_kept_between_phases(f: Callable[..., object], kept: bool, wanted: profile.Profile) -> None:
-    with profile.using(wanted):
-        graph, kernel = kernel_of(f)
-        assert check_kernel(kernel) == ()
-        assert any(b.type.shape == (ROWS, COLUMNS) for b in kernel.scratch) == kept
-        rng = np.random.default_rng(1)
-        args = [rng.uniform(0.5, 2.0, v.shape).astype(np.float32) for v in graph.inputs]
-        (found,) = interpret_kernel(kernel, args, Random(0))
-        np.testing.assert_allclose(found, interpret(graph, args)[0], rtol=2e-5, atol=1e-5)
+    graph, kernel = kernel_of(f, wanted)
+    assert check_kernel(kernel) == ()
+    assert any(b.type.shape == (ROWS, COLUMNS) for b in kernel.scratch) == kept
+    rng = np.random.default_rng(1)
+    args = [rng.uniform(0.5, 2.0, v.shape).astype(np.float32) for v in graph.inputs]
+    (found,) = interpret_kernel(kernel, args, Random(0))
+    np.testing.assert_allclose(found, interpret(graph, args)[0], rtol=2e-5, atol=1e-5)
 
 
 def normalised(x: Any, square: Any) -> Any:
@@ -64,10 +62,10 @@ def normalised(x: Any, square: Any) -> Any:
     return x * jax.lax.rsqrt(square[0] / 96 + 1e-5)
 
 
-def phases_of(f: Callable[..., object], rows: int) -> int:
+def phases_of(f: Callable[..., object], rows: int, wanted: profile.Profile = CPU_PROFILE) -> int:
     args = [jnp.ones((rows, COLUMNS), jnp.float32), jnp.ones((1, COLUMNS), jnp.float32)]
     graph = import_module(parse_module(jax.jit(f).lower(*args).as_text()))
-    return len(lower_kernel("k", graph.ops, graph.inputs, graph.outputs).phases)
+    return len(lower_kernel("k", graph.ops, graph.inputs, graph.outputs, wanted).phases)
 
 
 def test_a_cpu_does_not_compute_a_columns_factor_for_every_row() -> None:
@@ -76,5 +74,4 @@ def test_a_cpu_does_not_compute_a_columns_factor_for_every_row() -> None:
     assert phases_of(lambda x, square: normalised(x, square).sum(), 1 << 14) == phases_of(
         lambda x, square: (x * square[0]).sum(), 1 << 14
     )
-    with profile.using(PROFILES[1]):
-        assert phases_of(normalised, 1 << 14) == 1
+    assert phases_of(normalised, 1 << 14, H200_PROFILE) == 1

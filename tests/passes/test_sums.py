@@ -11,10 +11,11 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
-from jstitch.passes.base.profile import Profile, using
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.lower.block_variances import block_variances
 from jstitch.passes.lower.factor_sums import factor_sums
+from tests.contexts import CPU_PROFILE
 
 Rewrite = Callable[[Sequence[Op], Collection[Value]], list[Op]]
 ROWS, COLUMNS = 6144, 128
@@ -131,11 +132,15 @@ def test_narrow_floats_are_left_alone() -> None:
     assert factor_sums(b.ops, [s]) == b.ops
 
 
+def in_blocks(ops: Sequence[Op], outputs: Collection[Value]) -> list[Op]:
+    return block_variances(ops, outputs, CPU_PROFILE)
+
+
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 def test_variances_are_made_in_blocks(offset: float) -> None:
     b = Body(ROWS, COLUMNS)
     q = b.variance()
-    after = b.check(block_variances, q, rtol=1e-3 if offset else 2e-5, offset=offset)
+    after = b.check(in_blocks, q, rtol=1e-3 if offset else 2e-5, offset=offset)
     assert sums(after) == 4
     exact = b.run(after, [q], offset)[0]
     x = np.random.default_rng(0).standard_normal((ROWS, COLUMNS)).astype(np.float32) + np.float32(offset)
@@ -145,11 +150,10 @@ def test_variances_are_made_in_blocks(offset: float) -> None:
 def test_small_inputs_and_rows_without_divisors_are_left_alone() -> None:
     for rows in (64, 6151):
         b = Body(rows, COLUMNS)
-        assert block_variances(b.ops, [b.variance()]) == b.ops
+        assert block_variances(b.ops, [b.variance()], CPU_PROFILE) == b.ops
 
 
 def test_a_profile_may_do_without_blocks() -> None:
     b = Body(ROWS, COLUMNS)
     q = b.variance()
-    with using(Profile(variance_block=0)):
-        assert block_variances(b.ops, [q]) == b.ops
+    assert block_variances(b.ops, [q], Profile(variance_block=0)) == b.ops

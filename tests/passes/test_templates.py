@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
@@ -25,7 +24,6 @@ from jstitch.ir.graph import Graph, Value
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
-from jstitch.options import CompileOptions
 from jstitch.passes.base import profile
 from jstitch.passes.base.plan import FusionPattern
 from jstitch.passes.graph.pipeline import run
@@ -36,6 +34,7 @@ from jstitch.passes.lower.enumerate_templates import enumerate_templates
 from jstitch.passes.lower.form_pattern import form_pattern
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
+from tests.contexts import CPU_PROFILE, on
 from tests.passes.random_graphs import Limits, arguments, make_graph
 
 SMALL = {"program_work": 16, "combine_whole": 8, "partial_rows": 2}
@@ -46,9 +45,9 @@ PROFILES = {
 
 
 @pytest.fixture(params=PROFILES.values(), ids=PROFILES)
-def target(request: pytest.FixtureRequest) -> Iterator[profile.Profile]:
-    with profile.using(request.param):
-        yield request.param
+def target(request: pytest.FixtureRequest) -> profile.Profile:
+    chosen: profile.Profile = request.param
+    return chosen
 
 
 # -- the grammar ----------------------------------------------------------------------------------------
@@ -115,15 +114,15 @@ def softmax(rows: int = 24, columns: int = 40) -> Graph:
     return Graph((x,), (low, zero, top, spread, moved, powers, total, below, out), out.results)
 
 
-def lower(graph: Graph, text: str | None = None) -> Kernel:
+def lower(graph: Graph, text: str | None = None, target: profile.Profile = CPU_PROFILE) -> Kernel:
     template = None if text is None else parse_template(text)
-    return lower_kernel("k", graph.ops, graph.inputs, graph.outputs, template=template)
+    return lower_kernel("k", graph.ops, graph.inputs, graph.outputs, target, template=template)
 
 
 def test_a_kernel_says_its_template(target: profile.Profile) -> None:
     gpu = target.most_threads > 1  # where an exponential is cheaper than registers
     inner = "CTA" if gpu else "THREAD"
-    assert str(lower(softmax()).template).splitlines() == [
+    assert str(lower(softmax(), target=target).template).splitlines() == [
         f"reduce_0[GRID_24, {inner}]S;",
         *([] if gpu else [f"exponential_0[GRID_24, {inner}]S;"]),
         f"reduce_1[GRID_24, {inner}]S;",
@@ -146,8 +145,8 @@ def test_what_is_not_shared_is_computed_again() -> None:
 
 
 def test_threads_reach_the_emitter() -> None:
-    with profile.using(PROFILES["h200"]):
-        lanes = {n: lower(softmax(), f"divide_0[GRID_24, {n}];").phases[0].lanes for n in ("WARP", "CTA_64")}
+    texts = {n: f"divide_0[GRID_24, {n}];" for n in ("WARP", "CTA_64")}
+    lanes = {n: lower(softmax(), text, PROFILES["h200"]).phases[0].lanes for n, text in texts.items()}
     assert {n: lane.threads for n, (lane,) in lanes.items()} == {"WARP": 32, "CTA_64": 64}
 
 
@@ -165,22 +164,23 @@ def test_templates_that_do_not_fit(text: str, message: str) -> None:
         lower(softmax(), text)
 
 
-def patterns(seed: int) -> tuple[Graph, list[FusionPattern]]:
-    graph = run(make_graph(Random(seed), Limits(ops=10, elements=256)))
-    return graph, list(plan_frame(graph, CompileOptions(tune="off")).patterns)
+def patterns(seed: int, target: profile.Profile) -> tuple[Graph, list[FusionPattern]]:
+    context = on(target, tune="off")
+    graph = run(make_graph(Random(seed), Limits(ops=10, elements=256)), context)
+    return graph, list(plan_frame(graph, context).patterns)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_template_of_a_kernel_gives_the_kernel(seed: int, target: profile.Profile) -> None:
-    for p in patterns(seed)[1]:
-        kernel = lower_kernel("k", p.ops, p.inputs, p.outputs)
-        again = lower_kernel("k", p.ops, p.inputs, p.outputs, template=kernel.template)
+    for p in patterns(seed, target)[1]:
+        kernel = lower_kernel("k", p.ops, p.inputs, p.outputs, target)
+        again = lower_kernel("k", p.ops, p.inputs, p.outputs, target, template=kernel.template)
         assert print_kernel(again) == print_kernel(kernel)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_every_template_gives_the_same_results(seed: int, target: profile.Profile) -> None:
-    graph, found = patterns(seed)
+    graph, found = patterns(seed, target)
     args = arguments(graph, seed)
     values = dict(zip(graph.inputs, args, strict=True))
     for op in graph.ops:
@@ -195,10 +195,10 @@ def test_every_template_gives_the_same_results(seed: int, target: profile.Profil
         part = Graph(p.inputs, p.ops, p.outputs)
         given = [values[v] for v in p.inputs]
         exact, other = reference(part, given), interpret(part, given)
-        first = lower_kernel("k", p.ops, p.inputs, p.outputs)
-        templates = enumerate_templates(form_pattern(p.ops, p.outputs), first.template)
+        first = lower_kernel("k", p.ops, p.inputs, p.outputs, target)
+        templates = enumerate_templates(form_pattern(p.ops, p.outputs, target), first.template, target)
         for template in itertools.islice(templates, 6):
-            kernel = lower_kernel("k", p.ops, p.inputs, p.outputs, template=template)
+            kernel = lower_kernel("k", p.ops, p.inputs, p.outputs, target, template=template)
             assert check_kernel(kernel) == ()
             results = interpret_kernel(kernel, given)
             for a, b, c in zip(results, other, exact, strict=True):
@@ -210,8 +210,10 @@ def test_every_template_gives_the_same_results(seed: int, target: profile.Profil
 
 def test_sub_roots_are_enumerated(target: profile.Profile) -> None:
     graph = softmax()
-    first = lower(graph)
-    templates = list(enumerate_templates(form_pattern(graph.ops, graph.outputs), first.template))
+    first = lower(graph, target=target)
+    templates = list(
+        enumerate_templates(form_pattern(graph.ops, graph.outputs, target), first.template, target)
+    )
     assert templates[0] == first.template
     assert len(set(templates)) == len(templates)
     shared = {frozenset(s.op for s in t.schedules if s.shared) for t in templates}
@@ -225,12 +227,14 @@ def test_sub_roots_are_enumerated(target: profile.Profile) -> None:
 
 def test_the_best_kernel_is_kept(target: profile.Profile) -> None:
     graph = softmax()
-    first = lower(graph)
-    templates = list(enumerate_templates(form_pattern(graph.ops, graph.outputs), first.template))
+    first = lower(graph, target=target)
+    templates = list(
+        enumerate_templates(form_pattern(graph.ops, graph.outputs, target), first.template, target)
+    )
     wanted = templates[-1]
 
     def again(template: Template) -> Kernel:
-        return lower_kernel("k", graph.ops, graph.inputs, graph.outputs, template=template)
+        return lower_kernel("k", graph.ops, graph.inputs, graph.outputs, target, template=template)
 
     def evaluate(kernel: Kernel) -> float:
         return 1.0 if kernel.template == again(wanted).template else 2.0
@@ -248,7 +252,7 @@ def test_templates_that_lead_nowhere_are_passed_over() -> None:
     bad = parse_template("reduce_0[GRID_1000, THREAD]S;")
 
     def again(template: Template) -> Kernel:
-        return lower_kernel("k", graph.ops, graph.inputs, graph.outputs, template=template)
+        return lower_kernel("k", graph.ops, graph.inputs, graph.outputs, CPU_PROFILE, template=template)
 
     assert choose_template(first, [bad], again, lambda kernel: 1.0, 8).kernel is first
 
@@ -256,8 +260,10 @@ def test_templates_that_lead_nowhere_are_passed_over() -> None:
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=10, deadline=None)
 def test_enumeration_is_finite_and_begins_with_the_first(seed: int) -> None:
-    for p in patterns(seed)[1]:
-        first = lower_kernel("k", p.ops, p.inputs, p.outputs)
-        templates = list(enumerate_templates(form_pattern(p.ops, p.outputs), first.template))
+    for p in patterns(seed, CPU_PROFILE)[1]:
+        first = lower_kernel("k", p.ops, p.inputs, p.outputs, CPU_PROFILE)
+        templates = list(
+            enumerate_templates(form_pattern(p.ops, p.outputs, CPU_PROFILE), first.template, CPU_PROFILE)
+        )
         assert templates[0] == first.template
         assert len(templates) <= 3 * 12 * (2**3 + 64)

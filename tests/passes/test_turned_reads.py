@@ -11,18 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jstitch.device_spec import find_spec
 from jstitch.frontend.importer import import_module
-from jstitch.frontend.target import cuda_profile
-from jstitch.passes.base import profile
 from jstitch.passes.base.plan import FusionPattern, make_pattern
-from jstitch.passes.base.profile import CPU, Profile
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.cost.cost_model import kernel_cost
 from jstitch.passes.fuse.gate import judge
 from jstitch.passes.graph.pipeline import run
+from tests.contexts import CPU, CPU_PROFILE, H200_PROFILE
 
-H200 = cuda_profile(find_spec("h200"))
-BLIND = replace(H200, machine=replace(H200.machine, sector_bytes=0))
+BLIND = replace(H200_PROFILE, machine=replace(H200_PROFILE.machine, sector_bytes=0))
 SHAPE = (512, 3000)
 ELEMENTS = 512 * 3000
 
@@ -33,15 +30,13 @@ def norm(x: Any) -> Any:
 
 
 def pattern_of(f: Callable[..., Any], *shape: int) -> FusionPattern:
-    """A new pattern each time: costs are remembered by pattern."""
     x = np.broadcast_to(np.float32(0), shape)
-    graph = run(import_module(jax.jit(f).lower(x).compiler_ir("stablehlo")))
+    graph = run(import_module(jax.jit(f).lower(x).compiler_ir("stablehlo")), CPU)
     return make_pattern(graph, graph.ops, "test")
 
 
 def nbytes(chosen: Profile, f: Callable[..., Any], *shape: int) -> float:
-    with profile.using(chosen):
-        return kernel_cost(pattern_of(f, *shape)).nbytes
+    return kernel_cost(pattern_of(f, *shape), chosen).nbytes
 
 
 TURNED: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
@@ -60,25 +55,24 @@ STRAIGHT: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 @pytest.mark.parametrize("case", TURNED)
 def test_a_sector_for_each_element(case: str) -> None:
     f, shape = TURNED[case]
-    assert nbytes(H200, f, *shape) == nbytes(BLIND, f, *shape) + ELEMENTS * (32 - 4)
+    assert nbytes(H200_PROFILE, f, *shape) == nbytes(BLIND, f, *shape) + ELEMENTS * (32 - 4)
 
 
 @pytest.mark.parametrize("case", STRAIGHT)
 def test_whole_sectors(case: str) -> None:
     f, shape = STRAIGHT[case]
-    assert nbytes(H200, f, *shape) == nbytes(BLIND, f, *shape)
+    assert nbytes(H200_PROFILE, f, *shape) == nbytes(BLIND, f, *shape)
 
 
 @pytest.mark.parametrize("case", [*TURNED, *STRAIGHT])
 def test_the_cpu_has_no_sectors(case: str) -> None:
     f, shape = (TURNED | STRAIGHT)[case]
-    with_sectors = replace(CPU, machine=replace(CPU.machine, sector_bytes=32))
-    assert CPU.machine.sector_bytes == 0
-    assert nbytes(CPU, f, *shape) <= nbytes(with_sectors, f, *shape)
+    with_sectors = replace(CPU_PROFILE, machine=replace(CPU_PROFILE.machine, sector_bytes=32))
+    assert CPU_PROFILE.machine.sector_bytes == 0
+    assert nbytes(CPU_PROFILE, f, *shape) <= nbytes(with_sectors, f, *shape)
 
 
 def test_the_gate_leaves_turned_rows_to_xla() -> None:
     turned, straight = (pattern_of(f, 8192, 8192) for f in (lambda x: norm(x.T), norm))
-    with profile.using(H200):
-        assert not judge(turned).pays
-        assert judge(straight).pays
+    assert not judge(turned, H200_PROFILE).pays
+    assert judge(straight, H200_PROFILE).pays

@@ -20,6 +20,7 @@ from jstitch.ir.verify import check
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.graph.unroll_loops import MAX_OPS, MAX_TRIPS, unroll_loops
 from jstitch.runtime.report import last_report, record_count
+from tests.contexts import CPU
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
 KEY = np.array([3, 42], np.uint32)
@@ -157,7 +158,7 @@ def test_random_bits_are_one_kernel_with_every_bit(f: Loop, new: bool) -> None:
 
 
 def test_normal_and_fold_in_have_no_loop_left() -> None:
-    graph = run(imported(lambda key: jax.random.normal(jax.random.fold_in(key, 5), (4, 3)), KEY))
+    graph = run(imported(lambda key: jax.random.normal(jax.random.fold_in(key, 5), (4, 3)), KEY), CPU)
     assert loops(graph) == 0
     (found,) = interpret(graph, [KEY])
     expected = jax.random.normal(jax.random.fold_in(KEY, 5), (4, 3))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,28 +12,19 @@ import numpy as np
 import pytest
 from jax import lax
 
-from jstitch.device_spec import find_spec
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
-from jstitch.frontend.target import cuda_profile
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
-from jstitch.passes.base import profile
 from jstitch.passes.graph.keep_counters import LEFT, keep_counters
 from jstitch.passes.graph.pipeline import frames, run
 from jstitch.passes.graph.unroll_turns import MAX_OPS, PAIR_OPS, unroll_turns
+from tests.contexts import CPU, H200
 from tests.passes.test_updates_and_recomputation import run_contracted
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
-CUDA = cuda_profile(find_spec("h200"))
 Loop = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def cuda() -> Iterator[None]:
-    with profile.using(CUDA):
-        yield
 
 
 def graph_of(f: Loop, *args: Any) -> Graph:
@@ -47,7 +38,7 @@ def loops(graph: Graph) -> list[Op]:
 def unrolled(f: Loop, *args: Any) -> list[int]:
     """How many sines each loop's body has afterwards; the results are the same."""
     before = graph_of(f, *args)
-    after = check(unroll_turns(before), "unroll_turns")
+    after = check(unroll_turns(before, H200), "unroll_turns")
     for a, b in zip(interpret(before, args), interpret(after, args), strict=True):
         np.testing.assert_array_equal(a, b)
     return [sum(op.name == "stablehlo.sine" for op in loop.regions[1].ops) for loop in loops(after)]
@@ -81,7 +72,7 @@ def test_only_inner_loops_that_constants_count_are_unrolled() -> None:
     assert unrolled(nested, X) == [0, 3]
     assert unrolled(lambda x, n: lax.fori_loop(0, n, lambda i, y: jnp.sin(y), x), X, np.int32(8)) == [1]
     until = graph_of(lambda x: lax.while_loop(lambda y: y[0, 0] > -1, lambda y: y - 1, x), X)
-    assert unroll_turns(until) is until
+    assert unroll_turns(until, H200) is until
 
 
 def test_a_long_body_has_two_turns_at_most() -> None:
@@ -96,7 +87,7 @@ def test_a_long_body_has_two_turns_at_most() -> None:
     assert unrolled(many(MAX_OPS // 4), X) == [MAX_OPS // 2]
     assert unrolled(many(MAX_OPS - 2), X) == [2 * (MAX_OPS - 2)]
     long = graph_of(many(PAIR_OPS // 2), X)
-    assert unroll_turns(long) is long
+    assert unroll_turns(long, H200) is long
 
 
 def test_what_only_xla_knows_stands_in_every_turn_if_it_has_no_effect() -> None:
@@ -110,19 +101,18 @@ def test_what_only_xla_knows_stands_in_every_turn_if_it_has_no_effect() -> None:
 
         return lax.fori_loop(0, 6, body, x)
 
-    (loop,) = loops(check(unroll_turns(graph_of(search, X)), "unroll_turns"))
+    (loop,) = loops(check(unroll_turns(graph_of(search, X), H200), "unroll_turns"))
     assert [op.name for op in loop.regions[1].ops].count("chlo.top_k") == 3
-    assert unroll_turns(before := graph_of(talk, X)) is before
+    assert unroll_turns(before := graph_of(talk, X), H200) is before
 
 
 def test_the_cpu_keeps_turns() -> None:
     graph = graph_of(counted(28), X)
-    with profile.using(profile.CPU):
-        assert unroll_turns(graph) is graph
+    assert unroll_turns(graph, CPU) is graph
 
 
 def test_one_addition_counts_all_turns() -> None:
-    graph = keep_counters(run(graph_of(counted(28), X)))
+    graph = keep_counters(run(graph_of(counted(28), X), H200))
     (loop,) = loops(graph)
     left = [op for op in loop.regions[1].ops if LEFT in op.attrs]
     assert [op.name for op in left] == ["stablehlo.add"]
@@ -137,20 +127,20 @@ def test_stacks_are_written_by_the_kernels_of_all_turns(turns: int) -> None:
         return new, (new, carry)
 
     graph = graph_of(lambda c, xs: lax.scan(cell, c, xs), X, np.ones((8, 3, 4), np.float32))
-    with profile.using(replace(CUDA, turns=turns)):
-        (body,) = [frame for frame in frames(keep_counters(run(graph))) if len(frame.outputs) > 3]
-        rng = np.random.default_rng(0)
-        args = [
-            np.asarray(4, v.tensor.dtype.numpy)
-            if v.tensor.dtype.is_integer
-            else rng.standard_normal(v.shape).astype(np.float32)
-            for v in body.inputs
-        ]
-        found, kernels, updates = run_contracted(body, args)
-        assert kernels >= turns
-        assert updates == 2 * turns
-        for a, b in zip(found, interpret(body, args), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+    context = replace(H200, profile=replace(H200.profile, turns=turns))
+    (body,) = [frame for frame in frames(keep_counters(run(graph, context))) if len(frame.outputs) > 3]
+    rng = np.random.default_rng(0)
+    args = [
+        np.asarray(4, v.tensor.dtype.numpy)
+        if v.tensor.dtype.is_integer
+        else rng.standard_normal(v.shape).astype(np.float32)
+        for v in body.inputs
+    ]
+    found, kernels, updates = run_contracted(body, args)
+    assert kernels >= turns
+    assert updates == 2 * turns
+    for a, b in zip(found, interpret(body, args), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
 
 
 def test_two_rows_of_one_stack_are_not_written_by_one_kernel() -> None:
@@ -161,7 +151,7 @@ def test_two_rows_of_one_stack_are_not_written_by_one_kernel() -> None:
         return new, new
 
     graph = graph_of(lambda c, xs: lax.scan(cell, c, xs), X, np.ones((16, 3, 4), np.float32))
-    (body,) = [frame for frame in frames(keep_counters(run(graph))) if len(frame.outputs) > 2]
+    (body,) = [frame for frame in frames(keep_counters(run(graph, H200))) if len(frame.outputs) > 2]
     args = [
         np.zeros((), np.int32) if v.tensor.dtype.is_integer else np.ones(v.shape, np.float32)
         for v in body.inputs

@@ -28,6 +28,7 @@ from jstitch.passes.graph.pipeline import run
 from jstitch.passes.graph.unroll_windows import MAX_WINDOW, unroll_windows
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.runtime.report import last_report, record_count
+from tests.contexts import CPU, CPU_PROFILE
 
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
 FLOATS = (DType.F32, DType.BF16, DType.F16, DType.F64)
@@ -175,7 +176,7 @@ def test_padding_with_a_value_that_counts_stays(attrs: dict[str, Any]) -> None:
 def test_other_windows_stay(f: Pool) -> None:
     graph = imported(f, np.ones((8, 40), np.float32))
     assert has_window(graph)
-    assert has_window(run(graph))
+    assert has_window(run(graph, CPU))
 
 
 # -- end to end --------------------------------------------------------------------------------------------
@@ -230,7 +231,7 @@ def test_the_gradient_of_max_pooling_is_left_to_xla_by_name() -> None:
     gradient = jax.grad(lambda x: (max_pool(x * 2) ** 2).sum())
     found = jstitch.jit(gradient, options=OPTIONS)(x)
     np.testing.assert_allclose(found, jax.jit(gradient)(x), rtol=1e-6, atol=1e-6)
-    reasons = {r.reason for r in plan_layers(run(imported(gradient, x))).refusals}
+    reasons = {r.reason for r in plan_layers(run(imported(gradient, x), CPU)).refusals}
     assert "stablehlo.select_and_scatter is opaque: left to XLA" in reasons
 
 
@@ -238,8 +239,8 @@ def test_the_gradient_of_max_pooling_is_left_to_xla_by_name() -> None:
 
 
 def kernel(f: Pool, x: np.ndarray) -> Kernel:
-    (pattern,) = plan_layers(run(imported(f, x))).patterns
-    return lower_kernel("pool", pattern.ops, pattern.inputs, pattern.outputs)
+    (pattern,) = plan_layers(run(imported(f, x), CPU)).patterns
+    return lower_kernel("pool", pattern.ops, pattern.inputs, pattern.outputs, CPU_PROFILE)
 
 
 IMAGES = np.ones((4, 28, 28, 32), np.float32)
@@ -274,9 +275,10 @@ def test_the_rest_is_computed_in_place(f: Pool) -> None:
 @pytest.mark.parametrize(("size", "stride"), [(2, 2), (3, 2), (3, 1)])
 def test_the_gate_knows_what_windows_cost_xla(size: int, stride: int) -> None:
     """Without the mark of the written-out window XLA's time would be that of a few additions."""
-    graph = run(imported(lambda x: average(x, size, stride), IMAGES))
+    graph = run(imported(lambda x: average(x, size, stride), IMAGES), CPU)
     (pattern,) = plan_layers(graph).patterns
     assert [op.attrs["window"] for op in pattern.ops if "window" in op.attrs] == [size * size]
-    assert judge(pattern).pays
+    assert judge(pattern, CPU_PROFILE).pays
     plain = [replace(op, attrs={k: v for k, v in op.attrs.items() if k != "window"}) for op in pattern.ops]
-    assert judge(replace(pattern, ops=tuple(plain))).xla.seconds < judge(pattern).xla.seconds
+    unmarked = judge(replace(pattern, ops=tuple(plain)), CPU_PROFILE)
+    assert unmarked.xla_seconds < judge(pattern, CPU_PROFILE).xla_seconds

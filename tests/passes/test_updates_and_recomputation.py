@@ -20,7 +20,6 @@ from jstitch.inspection.reference import reference
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import KERNEL
-from jstitch.options import CompileOptions
 from jstitch.passes.explore.savings import modelled_seconds
 from jstitch.passes.fuse.absorb_updates import absorb_updates, contracted
 from jstitch.passes.fuse.check_plan import check_plan
@@ -31,6 +30,7 @@ from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.planners import PLANNERS
+from tests.contexts import H200, H200_PROFILE, on
 from tests.passes.random_graphs import Limits, arguments, make_graph
 
 
@@ -39,12 +39,9 @@ def graph_of(f: Callable[..., object], *shapes: tuple[int, ...]) -> Graph:
     return import_module(parse_module(jax.jit(f).lower(*args).as_text()))
 
 
-pytestmark = pytest.mark.usefixtures("h200")
-
-
 def run_contracted(frame: Graph, args: list[np.ndarray]) -> tuple[list[np.ndarray], int, int]:
     """Outputs of the frame with its kernels interpreted; kernels; updates that they took over."""
-    plan = plan_frame(copy_carried(frame), CompileOptions(tune="off"))
+    plan = plan_frame(copy_carried(frame, H200), on(H200_PROFILE, tune="off"))
     assert check_plan(plan) == ()
     updates = 0
 
@@ -52,11 +49,11 @@ def run_contracted(frame: Graph, args: list[np.ndarray]) -> tuple[list[np.ndarra
         nonlocal updates
         updates += len(pattern.updates)
         inputs, _, outputs = contracted(pattern)
-        kernel = lower_kernel("k", pattern.ops, inputs, outputs, updates=pattern.updates)
+        kernel = lower_kernel("k", pattern.ops, inputs, outputs, H200_PROFILE, updates=pattern.updates)
         assert check_kernel(kernel) == ()
         return {"kernel": kernel}
 
-    graph = contract_patterns(absorb_updates(plan), build)
+    graph = contract_patterns(absorb_updates(plan, H200), build)
     env = dict(zip(graph.inputs, args, strict=True))
     kernels = 0
     for op in graph.ops:
@@ -73,7 +70,7 @@ def run_contracted(frame: Graph, args: list[np.ndarray]) -> tuple[list[np.ndarra
 def body_of(cell: Callable[..., object], *shapes: tuple[int, ...]) -> Graph:
     """The body of a scan of it, over a carry and inputs of these shapes."""
     graph = graph_of(lambda c, xs: jax.lax.scan(cell, c, xs), *shapes)
-    counting = [frame for frame in frames(run(graph)) if any(v.tensor.size == 1 for v in frame.inputs)]
+    counting = [frame for frame in frames(run(graph, H200)) if any(v.tensor.size == 1 for v in frame.inputs)]
     (body,) = [frame for frame in counting if len(frame.outputs) > 3]
     return body
 
@@ -113,11 +110,11 @@ def test_every_planner_counts_the_copies_that_updates_save(planner: str) -> None
         new = jnp.tanh(carry @ jnp.ones((64, 64)) + x)
         return new, new
 
-    body = copy_carried(body_of(cell, (256, 64), (64, 256, 64)))
+    body = copy_carried(body_of(cell, (256, 64), (64, 256, 64)), H200)
     turns = [op.name for op in body.ops].count("stablehlo.dot_general")
-    plan = plan_frame(body, CompileOptions(planner=planner))
-    assert [len(p.updates) for p in absorb_updates(plan).patterns] == [1] * turns
-    assert modelled_seconds(plan) < modelled_seconds(replace(plan, patterns=()))
+    plan = plan_frame(body, on(H200_PROFILE, planner=planner))
+    assert [len(p.updates) for p in absorb_updates(plan, H200).patterns] == [1] * turns
+    assert modelled_seconds(plan, H200) < modelled_seconds(replace(plan, patterns=()), H200)
 
 
 def test_sums_over_rows_are_stacked_in_place() -> None:
@@ -149,8 +146,8 @@ def test_residuals_are_computed_again() -> None:
         y = (a + b + c) @ w
         return y, (y * b - c) * a
 
-    graph = run(graph_of(f, (64, 64), (64, 64)))
-    plan = plan_frame(graph, CompileOptions(tune="off"))
+    graph = run(graph_of(f, (64, 64), (64, 64)), H200)
+    plan = plan_frame(graph, on(H200_PROFILE, tune="off"))
     assert check_plan(plan) == ()
     outputs = [len(p.outputs) for p in plan.patterns]
     assert outputs == [1, 1]
@@ -166,7 +163,7 @@ def test_what_is_computed_again_early_in_the_program_has_its_constants_before_it
         y = (a + b + c) @ w
         return y, (y * b - c) * early
 
-    plan = plan_frame(run(graph_of(f, *[(64, 64)] * 3)), CompileOptions(tune="off"))
+    plan = plan_frame(run(graph_of(f, *[(64, 64)] * 3), H200), on(H200_PROFILE, tune="off"))
     assert check_plan(plan) == ()
     for pattern in plan.patterns:
         made = set(pattern.inputs)
@@ -178,7 +175,7 @@ def test_what_is_computed_again_early_in_the_program_has_its_constants_before_it
 def test_random_graphs_mean_the_same() -> None:
     total = 0
     for seed in range(60):
-        graph = run(make_graph(Random(seed), Limits(ops=14, elements=64)))
+        graph = run(make_graph(Random(seed), Limits(ops=14, elements=64)), H200)
         args = arguments(graph, seed)
         found, kernels, _ = run_contracted(graph, args)
         total += kernels

@@ -65,7 +65,7 @@ def test_a_graph_pass_raises(monkeypatch: pytest.MonkeyPatch, number: int) -> No
 
 def test_a_pass_breaks_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `verify` the damage is found where it was done."""
-    broken = replace(PIPELINE[0], run=lambda graph: replace(graph, ops=graph.ops[:-1]))
+    broken = replace(PIPELINE[0], run=lambda graph, context: replace(graph, ops=graph.ops[:-1]))
     monkeypatch.setattr(rewrite, "PIPELINE", (broken, *PIPELINE[1:]))
     reason = _falls_back(standardize(), *arguments(), options=LENIENT.replace(verify=True))
     assert broken.name in reason

@@ -25,7 +25,6 @@ from jstitch.inspection.report.kernel_data import kernel_data, kernels_by_ops, s
 from jstitch.inspection.report.texts import Strings, shorten, source_lines
 from jstitch.ir.graph import Op
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free
-from jstitch.passes.base.profile import using
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 
 SCHEMA = 1
@@ -82,19 +81,18 @@ class _Made:
 def _call(seen: Observed, plan: CallPlan, story: CallStory, made: _Made, step: Step) -> dict[str, Any]:
     built, stories = kernels_by_ops(seen.built), iter(story.patterns)
     frames = []
-    with using(seen.profile):
-        for frame, planned, of in zip(frames_of(seen), seen.plans, plan.frames, strict=True):
-            step(f"{seen.name}: drawing {frame.title}")
-            owner: dict[Op, int] = {}
-            schedules: dict[Op, str] = {}
-            for pattern, p in zip(absorb_updates(planned).patterns, of.patterns, strict=True):
-                data = kernel_data(pattern, p, next(stories), built.get(pattern.ops))
-                if p.kernel is not None:
-                    schedules.update(schedules_of(pattern, p.kernel.schedule))
-                owner.update(dict.fromkeys(_held(pattern), len(made.kernels)))
-                made.kernels.append({"number": len(made.kernels), **data})
-            why = {r: made.reason(r.why) for r in planned.refusals}
-            frames.append(frame_data(frame, planned, owner, schedules, why, made.strings))
+    for frame, planned, of in zip(frames_of(seen), seen.plans, plan.frames, strict=True):
+        step(f"{seen.name}: drawing {frame.title}")
+        owner: dict[Op, int] = {}
+        schedules: dict[Op, str] = {}
+        for pattern, p in zip(absorb_updates(planned, seen.context).patterns, of.patterns, strict=True):
+            data = kernel_data(pattern, p, next(stories), built.get(pattern.ops), seen.profile)
+            if p.kernel is not None:
+                schedules.update(schedules_of(pattern, p.kernel.schedule, seen.profile))
+            owner.update(dict.fromkeys(_held(pattern), len(made.kernels)))
+            made.kernels.append({"number": len(made.kernels), **data})
+        why = {r: made.reason(r.why) for r in planned.refusals}
+        frames.append(frame_data(frame, planned, owner, schedules, why, made.strings))
     return _described(story, frames)
 
 

@@ -12,6 +12,7 @@ from jstitch.codegen.cuda.emit import emit
 from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.memory_map import LaneMap, arena_map, memory_fields
+from jstitch.device_spec import DeviceSpec
 from jstitch.frontend.observe import Built
 from jstitch.inspection.explanation import PatternStory
 from jstitch.inspection.json_fields import json_fields
@@ -19,7 +20,7 @@ from jstitch.inspection.program_plan import PatternPlan
 from jstitch.inspection.report.texts import coloured, shorten
 from jstitch.ir.graph import Op
 from jstitch.passes.base.plan import FusionPattern, is_free
-from jstitch.passes.base.profile import current
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.fuse.absorb_updates import contracted
 from jstitch.passes.lower.form_pattern import form_pattern
 
@@ -27,9 +28,9 @@ IN_PLACE = "none of its own: computed inside the loops of the ops that use it"
 
 
 def kernel_data(
-    pattern: FusionPattern, plan: PatternPlan, story: PatternStory, built: Built | None
+    pattern: FusionPattern, plan: PatternPlan, story: PatternStory, built: Built | None, profile: Profile
 ) -> dict[str, Any]:
-    """Of one pattern; built: None where it stays XLA's. The profile is the current one."""
+    """Of one pattern. built: None where it stays XLA's. profile: of the target."""
     facts = plan.kernel
     return {
         "name": built.name if built else plan.name,
@@ -51,14 +52,13 @@ def kernel_data(
         "refused": json_fields(story.refused) if story.refused else None,
         "remedy": story.remedy,
         "template": shorten(story.template),
-        "memory": memory_fields(memory_maps(built.kernel)) if built else [],
+        "memory": memory_fields(memory_maps(built.kernel, profile.machine.device)) if built else [],
         "source": coloured(built.text) if built else [],
     }
 
 
-def memory_maps(kernel: Kernel) -> tuple[LaneMap, ...]:
-    """What its programs keep close, as the current target's emitter places it."""
-    device = current().machine.device
+def memory_maps(kernel: Kernel, device: DeviceSpec | None) -> tuple[LaneMap, ...]:
+    """What its programs keep close, as the target's emitter places it. device: the GPU, where it is one."""
     if device is None:
         return arena_map(kernel)
     try:
@@ -67,10 +67,10 @@ def memory_maps(kernel: Kernel) -> tuple[LaneMap, ...]:
         return ()
 
 
-def schedules_of(pattern: FusionPattern, template: str) -> Iterator[tuple[Op, str]]:
+def schedules_of(pattern: FusionPattern, template: str, profile: Profile) -> Iterator[tuple[Op, str]]:
     """Each op's line of the kernel's template; ops that have no loops of their own, IN_PLACE."""
     _, ops, outputs = contracted(pattern)
-    labels = form_pattern(pattern.ops, outputs, pattern.updates).labels
+    labels = form_pattern(pattern.ops, outputs, profile, pattern.updates).labels
     lines = {line.partition("[")[0]: line for line in template.splitlines()}
     for op in ops:
         if not is_free(op):

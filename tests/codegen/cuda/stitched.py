@@ -37,10 +37,11 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import KERNEL, OPS
 from jstitch.options import CompileOptions
-from jstitch.passes.base import profile
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.graph.pipeline import run
 from tests.codegen.cuda.machines import RunLaunch, run_kernel
+from tests.contexts import CPU
 
 Arrays = Sequence[np.ndarray]
 Machine = Callable[[Kernel, Arrays], Arrays]
@@ -104,10 +105,9 @@ def stitch(
     graph: Graph, wanted: Profile, donate: bool = False, options: CompileOptions = OPTIONS
 ) -> Stitched:
     """Kernels for CUDA in the place of every pattern; `donate`: inputs' memory may be taken by outputs."""
-    recorder, canonical = Recorder(), run(graph)
+    recorder, canonical, context = Recorder(), run(graph, CPU), Context(options, wanted)
     donated = _pairs(canonical) if donate else {}
-    with profile.using(wanted):
-        made = stitch_graph(canonical, options, "k", open_dump(options, "k"), recorder, donated)
+    made = stitch_graph(canonical, context, "k", open_dump(context, "k"), recorder, donated)
     return Stitched(made, recorder)
 
 
@@ -125,7 +125,8 @@ def _pairs(graph: Graph) -> dict[Value, Value]:
 
 def stitch_for_cpu(graph: Graph) -> Graph:
     """Kernels for the CPU backend; `on_cpu` compiles and runs them."""
-    return stitch_graph(run(graph), OPTIONS, "k", open_dump(OPTIONS, "k"), _Nothing(), {})
+    context = Context(OPTIONS, CPU.profile)
+    return stitch_graph(run(graph, CPU), context, "k", open_dump(context, "k"), _Nothing(), {})
 
 
 class _Nothing:

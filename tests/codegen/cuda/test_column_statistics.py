@@ -21,6 +21,7 @@ from jstitch.passes.base import profile
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from tests.codegen.cuda.machines import run_kernel
+from tests.contexts import on
 
 Array = np.ndarray[Any, np.dtype[Any]]
 ARENA = 232448
@@ -30,16 +31,15 @@ LONG = replace(H200, program_work=16, partial_rows=2, max_programs=150)
 PROFILES = {"h200": H200, "many programs": MANY}
 
 
-def lowered(f: Callable[..., Any], args: Sequence[Array]) -> Kernel:
+def lowered(f: Callable[..., Any], args: Sequence[Array], chosen: profile.Profile = H200) -> Kernel:
     module = jax.jit(f, keep_unused=True).lower(*args).compiler_ir("stablehlo")
-    graph = run(import_module(module))
-    return lower_kernel("k", graph.ops, graph.inputs, graph.outputs)
+    graph = run(import_module(module), on(chosen))
+    return lower_kernel("k", graph.ops, graph.inputs, graph.outputs, chosen)
 
 
 def simulated(f: Callable[..., Any], args: Sequence[Array], chosen: profile.Profile = H200) -> list[Array]:
-    with profile.using(chosen):
-        kernel = lowered(f, args)
-        emitted = emit(kernel, ARENA)
+    kernel = lowered(f, args, chosen)
+    emitted = emit(kernel, ARENA)
 
     def launch(n: int, arrays: list[Array]) -> None:
         simulate_launch(emitted.source, emitted.source.launches[n], arrays)
@@ -117,8 +117,7 @@ def test_softmax_of_columns(rows: int, columns: int, which: str) -> None:
 )
 def test_columns_are_read_once_for_all_statistics(f: Callable[..., Any], args: Any, phases: int) -> None:
     arrays = [normal(*shape) for shape in args]
-    with profile.using(H200):
-        kernel = lowered(f, arrays)
+    kernel = lowered(f, arrays)
     assert len(kernel.phases) == phases
 
 
@@ -129,8 +128,7 @@ def column_sums(x: Any, y: Any) -> Any:
 @pytest.mark.parametrize("columns", [33, 64, 70])
 def test_many_partial_results_are_combined_by_several_threads(columns: int) -> None:
     x, y = normal(310, columns, mean=2.0), normal(310, columns, seed=1)
-    with profile.using(LONG):
-        kernel = lowered(column_sums, [x, y])
+    kernel = lowered(column_sums, [x, y], LONG)
     assert "ok = team == 0" in emit(kernel, ARENA).source.text
     a, b = x.astype(np.float64), y.astype(np.float64)
     expected = a.sum(0) * 2 + b.max(0), (a * b).sum(0), a.var(0)
@@ -140,8 +138,7 @@ def test_many_partial_results_are_combined_by_several_threads(columns: int) -> N
 
 def test_counts_do_not_make_a_team_sum_one_column_after_another() -> None:
     x = normal(310, 64)
-    with profile.using(LONG):
-        text = emit(lowered(lambda x: x.var(0), [x]), ARENA).source.text
+    text = emit(lowered(lambda x: x.var(0), [x], LONG), ARENA).source.text
     assert "for i1 in range" not in text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -19,10 +20,11 @@ from jstitch.frontend.target import cuda_profile
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import KERNEL
-from jstitch.passes.base import profile
-from jstitch.passes.fuse.copy_returned import Returned, copy_returned
+from jstitch.passes.base.context import Returned
+from jstitch.passes.fuse.copy_returned import copy_returned
 from tests.codegen.cuda import stitched
 from tests.codegen.cuda.stitched import MakeMachine, interpreted, record, simulated, stitch
+from tests.contexts import CPU, H200
 
 CUDA = cuda_profile(find_spec("h200"))
 ROWS, COLUMNS = 24, 40
@@ -46,8 +48,7 @@ def arrays(graph: Graph) -> list[np.ndarray]:
 
 
 def copied(graph: Graph, returned: Returned | None) -> Graph:
-    with profile.using(CUDA):
-        return copy_returned(graph, returned)
+    return copy_returned(graph, replace(H200, returned=returned))
 
 
 def norm_gradients(x: Any, dy: Any) -> Any:
@@ -84,7 +85,7 @@ def test_what_comes_in_is_copied_unless_its_memory_is_given_away() -> None:
     assert copied(graph, Returned((), {})).outputs == graph.outputs  # arguments of nobody but XLA
     assert copied(graph, None) is not None
     assert copied(graph, None).outputs == graph.outputs
-    assert copy_returned(graph, Returned((0, 1, 2, 3), {})) is graph  # the CPU's profile
+    assert copy_returned(graph, replace(CPU, returned=Returned((0, 1, 2, 3), {}))) is graph
 
 
 def test_loops_hand_on_copies_of_what_changes_places() -> None:

@@ -37,8 +37,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 def kernel_of(
     f: Callable[..., Any], args: Sequence[Array], chosen: profile.Profile = H200
 ) -> tuple[Kernel, Emitted]:
-    with profile.using(chosen):
-        kernel = lowered(f, args)
+    kernel = lowered(f, args, chosen)
     return kernel, emit(kernel, ARENA)
 
 

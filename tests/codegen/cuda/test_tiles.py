@@ -34,6 +34,7 @@ from tests.codegen.cuda.stitched import (
     stitch,
 )
 from tests.codegen.cuda.warps import Access, accesses
+from tests.contexts import CPU
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BF16, S8 = ml_dtypes.bfloat16, np.int8
@@ -116,7 +117,7 @@ UNTILED: dict[str, tuple[Callable[..., Any], Sequence[Array]]] = {
 
 
 def graph_of(f: Callable[..., Any], args: Sequence[Array]) -> Graph:
-    return run(import_module(jax.jit(f, keep_unused=True).lower(*args).compiler_ir("stablehlo")))
+    return run(import_module(jax.jit(f, keep_unused=True).lower(*args).compiler_ir("stablehlo")), CPU)
 
 
 def stitched(f: Callable[..., Any], args: Sequence[Array]) -> tuple[Stitched, list[Array]]:

@@ -1,0 +1,58 @@
+"""What a pass must know besides what it changes: the options, the target's profile, the graph's program.
+
+    run(value, Context(CompileOptions(), CPU))         every pass, whatever it takes and gives
+
+Functions inside a pass take the least that they need: the profile, or the machine. Nothing has a default
+target, or asks for one that somebody else has set: what is remembered of one target must not be taken for
+another.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Concatenate, ParamSpec, TypeVar
+
+from jstitch.options import CompileOptions
+from jstitch.passes.base.machine import Machine
+from jstitch.passes.base.profile import Profile
+
+S = TypeVar("S")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Returned:
+    """Where a graph stands in its program.
+
+    owned: inputs that are the program's own arguments, by number. homes: inputs whose memory the caller gives
+    away -> the output that takes it, None where XLA may choose.
+    """
+
+    owned: Collection[int]
+    homes: Mapping[int, int | None]
+
+
+@dataclass(frozen=True)
+class Context:
+    """options: the user's. profile: what the target wants. returned: None where the graph is a part."""
+
+    options: CompileOptions
+    profile: Profile
+    returned: Returned | None = None
+
+    @property
+    def machine(self) -> Machine:
+        return self.profile.machine
+
+
+def on_any_target(change: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, Context, P], R]:
+    """The pass that does the same whatever the context."""
+
+    @functools.wraps(change)
+    def run(subject: S, context: Context, /, *args: P.args, **options: P.kwargs) -> R:
+        return change(subject, *args, **options)
+
+    return run

@@ -62,14 +62,17 @@ class Verdict:
         )
 
 
-def gate_loops(tree: Planned, margin: float, lower: Lower) -> Planned:
-    """The plans without patterns that make loops slower. lower: a pattern's kernel, or None."""
-    return _Gate(margin, lower).frame(tree) if current().machine.device is None else tree
+def gate_loops(tree: Planned, margin: float, lower: Lower, cache_dir: str | None) -> Planned:
+    """The plans without patterns that make loops slower. lower: a pattern's kernel, or None.
+
+    cache_dir: where XLA's answers are kept.
+    """
+    return _Gate(margin, lower, cache_dir).frame(tree) if current().machine.device is None else tree
 
 
 class _Gate:
-    def __init__(self, margin: float, lower: Lower) -> None:
-        self.margin, self.lower = margin, lower
+    def __init__(self, margin: float, lower: Lower, cache_dir: str | None) -> None:
+        self.margin, self.lower, self.cache_dir = margin, lower, cache_dir
 
     def frame(self, tree: Planned) -> Planned:
         """With every loop of the frame judged, those in branches too."""
@@ -116,8 +119,8 @@ class _Gate:
 
         regions = tuple(contract_tree(part, lambda plan: None, build) for part in below)
         try:
-            xla = ask_xla(_alone(frame, op))
-            ours = ask_xla(_alone(frame, replace(op, regions=regions)))
+            xla = ask_xla(_alone(frame, op), self.cache_dir)
+            ours = ask_xla(_alone(frame, replace(op, regions=regions)), self.cache_dir)
         except Exception as error:  # whatever XLA raises: a loop that nobody can ask about is left to it
             what = f"{type(error).__name__}: {error}".partition("\n")[0]
             return Reason(RULE, f"XLA cannot be asked about the loop around it: {what}")

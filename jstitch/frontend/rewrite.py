@@ -218,7 +218,7 @@ def stitch_graph(
     plan = planner or plan_frame
     tree = plan_tree(keep_counters(graph), lambda frame: plan(copy_carried(frame), options))
     if planner is None and options.tune != "off":
-        tree = gate_loops(tree, MARGINS[options.tune], builder.lowered)
+        tree = gate_loops(tree, MARGINS[options.tune], builder.lowered, options.cache_dir)
     return contract_tree(tree, dump.plan, builder.leave if dump.only_plans else builder.build)
 
 

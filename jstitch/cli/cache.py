@@ -18,6 +18,7 @@ from jstitch.codegen.cuda import build as cuda_build
 from jstitch.runtime.cache import KernelCache, kernel_store
 from jstitch.runtime.cache_contents import Entry, delete, entries, leftovers
 from jstitch.runtime.cpu_handler import handler_versions
+from jstitch.runtime.versions import compiled_with
 
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 FOLDER = click.option(
@@ -83,7 +84,7 @@ def _store(folder: Path | None) -> KernelCache:
 
 def _current() -> frozenset[str]:
     """What kernels of this version are made with."""
-    return frozenset({cpu_build.versions(), cuda_build.versions(), handler_versions()})
+    return frozenset({cpu_build.versions(), cuda_build.versions(), handler_versions(), compiled_with()})
 
 
 def _groups(found: Iterable[Entry]) -> list[dict[str, Any]]:

@@ -1,15 +1,18 @@
 """What XLA:CPU makes of a part of a program: asked of its compiler, so for this version, flags and machine.
 
-    ask_xla(Graph of a loop)                               ->  Module, as XLA has optimised it
-    ask_xla(Graph of a loop with kernels, `planned_call`)  ->  the same with calls that nothing was built for
+    ask_xla(Graph of a loop, ...)                               ->  Module, as XLA has optimised it
+    ask_xla(Graph of a loop with `planned_call`s, ...)          ->  the same with calls that nobody built
 
-A graph is asked about once in a process, however its values are called. XLA is told to spend little on
-machine code, which changes nothing of what comes before.
+A graph is asked about once, however its values are called: answers stay with compiled kernels. XLA is told
+to spend little on machine code, which changes nothing of what comes before.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import threading
+import zlib
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +27,10 @@ from jstitch.frontend.exporter import export_module
 from jstitch.frontend.measure import apart
 from jstitch.frontend.probe import NAME, compiled_text, make_program
 from jstitch.ir.graph import Graph
+from jstitch.runtime.cache import KernelCache, Label, kernel_store
 from jstitch.runtime.cpu_handler import PLANNED
+from jstitch.runtime.device_name import cpu_device
+from jstitch.runtime.versions import compiled_with
 from jstitch.xla.cpu_thunks import NUMBER
 from jstitch.xla.hlo import Module, parse_module
 
@@ -36,19 +42,19 @@ QUICKLY: Mapping[str, Any] = {
 
 
 class _Answers:
-    """The latest ones, by the text of the question."""
+    """The latest ones, by the question."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Module] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, text: str) -> Module | None:
+    def get(self, key: str) -> Module | None:
         with self._lock:
-            return self._known.get(text)
+            return self._known.get(key)
 
-    def put(self, text: str, module: Module) -> None:
+    def put(self, key: str, module: Module) -> None:
         with self._lock:
-            self._known[text] = module
+            self._known[key] = module
             if len(self._known) > MOST:
                 self._known.popitem(last=False)
 
@@ -56,16 +62,31 @@ class _Answers:
 _answers = _Answers()
 
 
-def ask_xla(graph: Graph) -> Module:
+def ask_xla(graph: Graph, cache_dir: str | None) -> Module:
     """Of a graph of tensors. Raises what XLA raises when it cannot compile that graph alone."""
-    text = export_module(graph, NAME, emit_kernel).operation.get_asm(enable_debug_info=False)
-    found = _answers.get(text)
+    key = _key(export_module(graph, NAME, emit_kernel).operation.get_asm(enable_debug_info=False))
+    found = _answers.get(key)
     if found is None:
-        program = make_program(graph, emit_kernel)
-        device = jax.local_devices(backend="cpu")[0]
-        found = parse_module(apart(lambda stop: compiled_text(program, device, QUICKLY)))
-        _answers.put(text, found)
+        found = parse_module(_stored(key, graph, kernel_store(cache_dir)))
+        _answers.put(key, found)
     return found
+
+
+def _key(question: str) -> str:
+    """Of the program, and of all else that XLA's answer depends on."""
+    around = compiled_with(), os.environ.get("XLA_FLAGS", ""), cpu_device()
+    return hashlib.sha256("\n".join((*around, question)).encode()).hexdigest()
+
+
+def _stored(key: str, graph: Graph, store: KernelCache) -> str:
+    """The answer in the cache; asked for, and put there, where it is missing."""
+    known = store.get(key)
+    if known is not None:
+        return zlib.decompress(known).decode()
+    program, device = make_program(graph, emit_kernel), jax.local_devices(backend="cpu")[0]
+    text = apart(lambda stop: compiled_text(program, device, QUICKLY))
+    store.put(key, zlib.compress(text.encode()), Label("cpu", compiled_with()))
+    return text
 
 
 def planned_call(kernel: Kernel, number: int) -> dict[str, Any]:

@@ -120,8 +120,8 @@ class _Gate:
 
         regions = tuple(contract_tree(part, self.context, lambda plan: None, build) for part in below)
         try:
-            xla = ask_xla(_alone(frame, op))
-            ours = ask_xla(_alone(frame, replace(op, regions=regions)))
+            xla = ask_xla(_alone(frame, op), self.context.options.cache_dir)
+            ours = ask_xla(_alone(frame, replace(op, regions=regions)), self.context.options.cache_dir)
         except Exception as error:  # whatever XLA raises: a loop that nobody can ask about is left to it
             what = f"{type(error).__name__}: {error}".partition("\n")[0]
             return Reason(RULE, f"XLA cannot be asked about the loop around it: {what}")

@@ -37,6 +37,12 @@ def asked_with() -> str:
 
 
 @cache
+def compiled_with() -> str:
+    """All that XLA:CPU's answers depend on besides its flags and the machine: JAX, XLA."""
+    return " ".join(f"{name}={_version(name)}" for name in ("jax", "jaxlib"))
+
+
+@cache
 def generators() -> str:
     """A hash of the sources that turn a kernel's text into running code; the text is in keys itself."""
     here = Path(__file__).parent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ import jstitch
 from benchmarks.workloads.loops import ode_loop, scalar_loop
 from benchmarks.workloads.recurrent import layer, lstm
 from jstitch.frontend import ask_xla
+from jstitch.runtime.cache import KernelCache
 from jstitch.xla.cpu_thunks import ONE_KERNEL, thunks_of
 from jstitch.xla.hlo import Module, parse_module
 from tests.frontend.random_loops import random_loop
@@ -26,7 +28,7 @@ QUICK_SEEDS, ALL_SEEDS = range(8), range(8, 60)
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """The texts that XLA answers with; nothing is remembered from before."""
     answers: list[str] = []
     compiled_text = ask_xla.compiled_text
@@ -37,6 +39,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(ask_xla, "compiled_text", compiled)
     monkeypatch.setattr(ask_xla, "_answers", ask_xla._Answers())
+    monkeypatch.setattr(ask_xla, "kernel_store", lambda folder: KernelCache(tmp_path))
     return answers
 
 
@@ -129,6 +132,17 @@ def test_equal_loops_are_asked_about_once(asked: list[str]) -> None:
     assert len(asked) == 2
     compiled(lambda *args: f(*args) * 2.0, args)
     assert len(asked) == 2
+
+
+def test_answers_outlive_the_process(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were given with the same flags."""
+    problem = scalar_loop(16, 50, gradient=False)
+    for flags, questions in ((None, 2), (None, 2), ("--xla_cpu_enable_fast_math=false", 4)):
+        if flags is not None:
+            monkeypatch.setenv("XLA_FLAGS", flags)
+        monkeypatch.setattr(ask_xla, "_answers", ask_xla._Answers())
+        assert loops(compiled(problem.function, problem.args)) == (1, 0)
+        assert len(asked) == questions
 
 
 def test_nobody_asks_where_the_answer_cannot_matter(asked: list[str]) -> None:

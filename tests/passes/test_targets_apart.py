@@ -20,6 +20,7 @@ from jstitch.passes.cost import structure
 from jstitch.passes.cost.call_seconds import call_seconds
 from jstitch.passes.cost.cost_model import CostEstimate, kernel_cost, wide_sums, xla_cost
 from jstitch.passes.fuse.gate import Verdict, judge
+from jstitch.passes.fuse.print_plan import print_plan
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
@@ -71,6 +72,15 @@ def targets_are_apart(name: str, context: Context) -> None:
     for n, pattern in enumerate(patterns(name, context)):
         for target in ASKED:
             assert tell(pattern, target) == anew[target][n], (n, target.machine.device)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_one_frame_is_planned_for_one_target_and_another(name: str) -> None:
+    cpu, h200 = PLANNED
+    anew = {c.profile: [print_plan(plan_frame(f, c)) for f in workload_frames(name, cpu)] for c in PLANNED}
+    for n, frame in enumerate(workload_frames(name, cpu)):
+        for context in (cpu, h200, cpu):
+            assert print_plan(plan_frame(frame, context)) == anew[context.profile][n]
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -13,14 +13,11 @@ import enum
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from jstitch.codegen.cpu import division, exponential, integer, rounding, special, trigonometric
-from jstitch.codegen.cpu.expression import Value as Written
-from jstitch.codegen.cuda import arithmetic, order
-from jstitch.codegen.cuda.builder import libdevice
 from jstitch.ir.graph import Value
 from jstitch.ir.ops import OpDef, lookup
 from jstitch.ir.ops import numerics as n
@@ -30,7 +27,9 @@ from jstitch.ir.types import DType, TensorType
 
 Scalar = Any
 Function = Callable[..., Scalar]
-Build = Callable[..., Written]
+Build = Callable[..., Any]
+"""From LLVM values to one (codegen.cpu.expression)."""
+
 LIGHT = 0.3  # cycles of a light op among others: adds that wait for each other, which define a cycle, take 1
 
 
@@ -109,102 +108,103 @@ def _reference(name: str) -> Function:
     return call
 
 
-def _row(name: str, arity: int, takes: Takes, op: str, cpu: Build, cuda: Build | None = None) -> None:
+def _written(path: str) -> Build:
+    """What writes LLVM IR: "module.function" of codegen, or a function of libdevice.
+
+    It is imported when a kernel is built: all other readers do without Numba and llvmlite.
+    """
+    place, _, name = f"jstitch.codegen.{path}".rpartition(".")
+    if "." not in path:
+        return lambda *xs: import_module("jstitch.codegen.cuda.builder").libdevice(name, *xs)
+    return lambda *xs: getattr(import_module(place), name)(*xs)
+
+
+def _row(name: str, arity: int, takes: Takes, op: str, cpu: str, cuda: str = "") -> None:
     """A function with an op's meaning and cost. cuda: where it is not the CPU's."""
     definition = lookup(op)
     times = definition.cpi, cpu_cpi(definition)
-    define_intrinsic(Intrinsic(name, arity, takes, _reference(op), cpu, cuda or cpu, *times))
+    writes = _written(f"cpu.{cpu}"), _written(cuda or f"cpu.{cpu}")
+    define_intrinsic(Intrinsic(name, arity, takes, _reference(op), *writes, *times))
 
 
-def _library(name: str) -> Build:
-    return lambda x, *others: libdevice(name, x, *others)
-
-
-def _logistic(x: Written) -> Written:
-    """1 / (1 + e^-x)"""
-    return arithmetic.divide(x.constant(1.0), libdevice("exp", -x) + 1.0)
-
-
-def _floats(name: str, op: str, cpu: Build, theirs: str | Build, arity: int = 1) -> None:
-    """theirs: libdevice's function on CUDA, or what writes it."""
-    cuda = _library(theirs) if isinstance(theirs, str) else theirs
+def _floats(name: str, op: str, cpu: str, cuda: str, arity: int = 1) -> None:
     _row(name, arity, Takes.FLOATS, op, cpu, cuda)
 
 
 for _name, _arity, _op, _build in (
-    ("iadd", 2, "add", integer.add),
-    ("isub", 2, "subtract", integer.subtract),
-    ("imul", 2, "multiply", integer.multiply),
-    ("idiv", 2, "divide", integer.divide),
-    ("irem", 2, "remainder", integer.remainder),
-    ("ineg", 1, "negate", integer.negate),
-    ("iabs", 1, "abs", integer.absolute),
-    ("isign", 1, "sign", integer.sign),
-    ("shl", 2, "shift_left", integer.shift_left),
-    ("shr_logical", 2, "shift_right_logical", integer.shift_right_logical),
-    ("shr_arithmetic", 2, "shift_right_arithmetic", integer.shift_right_arithmetic),
-    ("popcnt", 1, "popcnt", integer.population_count),
-    ("clz", 1, "count_leading_zeros", integer.leading_zeros),
+    ("iadd", 2, "add", "integer.add"),
+    ("isub", 2, "subtract", "integer.subtract"),
+    ("imul", 2, "multiply", "integer.multiply"),
+    ("idiv", 2, "divide", "integer.divide"),
+    ("irem", 2, "remainder", "integer.remainder"),
+    ("ineg", 1, "negate", "integer.negate"),
+    ("iabs", 1, "abs", "integer.absolute"),
+    ("isign", 1, "sign", "integer.sign"),
+    ("shl", 2, "shift_left", "integer.shift_left"),
+    ("shr_logical", 2, "shift_right_logical", "integer.shift_right_logical"),
+    ("shr_arithmetic", 2, "shift_right_arithmetic", "integer.shift_right_arithmetic"),
+    ("popcnt", 1, "popcnt", "integer.population_count"),
+    ("clz", 1, "count_leading_zeros", "integer.leading_zeros"),
 ):
     _row(_name, _arity, Takes.INTEGERS, f"stablehlo.{_op}", _build)
 
-_row("and_", 2, Takes.BITS, "stablehlo.and", integer.both)
-_row("or_", 2, Takes.BITS, "stablehlo.or", integer.either)
-_row("xor", 2, Takes.BITS, "stablehlo.xor", integer.exclusive)
-_row("not_", 1, Takes.BITS, "stablehlo.not", integer.complement)
-_row("maximum", 2, Takes.SCALARS, "stablehlo.maximum", rounding.maximum, order.maximum)
-_row("minimum", 2, Takes.SCALARS, "stablehlo.minimum", rounding.minimum, order.minimum)
-_row("is_finite", 1, Takes.TESTS, "stablehlo.is_finite", rounding.is_finite)
+_row("and_", 2, Takes.BITS, "stablehlo.and", "integer.both")
+_row("or_", 2, Takes.BITS, "stablehlo.or", "integer.either")
+_row("xor", 2, Takes.BITS, "stablehlo.xor", "integer.exclusive")
+_row("not_", 1, Takes.BITS, "stablehlo.not", "integer.complement")
+_row("maximum", 2, Takes.SCALARS, "stablehlo.maximum", "rounding.maximum", "cuda.order.maximum")
+_row("minimum", 2, Takes.SCALARS, "stablehlo.minimum", "rounding.minimum", "cuda.order.minimum")
+_row("is_finite", 1, Takes.TESTS, "stablehlo.is_finite", "rounding.is_finite")
 
-_floats("abs_", "stablehlo.abs", rounding.absolute, "fabs")
-_floats("sign", "stablehlo.sign", rounding.sign, rounding.sign)
-_floats("floor", "stablehlo.floor", rounding.floor, "floor")
-_floats("ceil", "stablehlo.ceil", rounding.ceil, "ceil")
-_floats("round_half_even", "stablehlo.round_nearest_even", rounding.round_half_even, "rint")
+_floats("abs_", "stablehlo.abs", "rounding.absolute", "fabs")
+_floats("sign", "stablehlo.sign", "rounding.sign", "cpu.rounding.sign")
+_floats("floor", "stablehlo.floor", "rounding.floor", "floor")
+_floats("ceil", "stablehlo.ceil", "rounding.ceil", "ceil")
+_floats("round_half_even", "stablehlo.round_nearest_even", "rounding.round_half_even", "rint")
 _floats(
     "round_half_away",
     "stablehlo.round_nearest_afz",
-    rounding.round_half_away,
-    rounding.round_half_away,
+    "rounding.round_half_away",
+    "cpu.rounding.round_half_away",
 )
-_floats("sqrt", "stablehlo.sqrt", rounding.sqrt, "sqrt")
-_floats("rsqrt", "stablehlo.rsqrt", rounding.rsqrt, "rsqrt")
-_floats("remainder_", "stablehlo.remainder", rounding.remainder, "fmod", 2)
-_floats("next_after", "chlo.next_after", rounding.next_after, rounding.next_after, 2)
-_floats("add_reassoc", "stablehlo.add", rounding.add_reassociated, operator.add, 2)
-_floats("mul_reassoc", "stablehlo.multiply", rounding.multiply_reassociated, operator.mul, 2)
-_floats("max_reassoc", "stablehlo.maximum", rounding.maximum_reassociated, order.maximum, 2)
-_floats("min_reassoc", "stablehlo.minimum", rounding.minimum_reassociated, order.minimum, 2)
-_floats("divide_invariant", "stablehlo.divide", division.by_invariant, arithmetic.divide, 2)
+_floats("sqrt", "stablehlo.sqrt", "rounding.sqrt", "sqrt")
+_floats("rsqrt", "stablehlo.rsqrt", "rounding.rsqrt", "rsqrt")
+_floats("remainder_", "stablehlo.remainder", "rounding.remainder", "fmod", 2)
+_floats("next_after", "chlo.next_after", "rounding.next_after", "cpu.rounding.next_after", 2)
+_floats("add_reassoc", "stablehlo.add", "rounding.add_reassociated", "cuda.arithmetic.plus", 2)
+_floats("mul_reassoc", "stablehlo.multiply", "rounding.multiply_reassociated", "cuda.arithmetic.times", 2)
+_floats("max_reassoc", "stablehlo.maximum", "rounding.maximum_reassociated", "cuda.order.maximum", 2)
+_floats("min_reassoc", "stablehlo.minimum", "rounding.minimum_reassociated", "cuda.order.minimum", 2)
+_floats("divide_invariant", "stablehlo.divide", "division.by_invariant", "cuda.arithmetic.divide", 2)
 
-_floats("exp", "stablehlo.exponential", exponential.exp, "exp")
-_floats("exp_nonpositive", "stablehlo.exponential", exponential.exp_nonpositive, "exp")
-_floats("expm1", "stablehlo.exponential_minus_one", exponential.expm1, "expm1")
-_floats("log", "stablehlo.log", exponential.log, "log")
-_floats("log1p", "stablehlo.log_plus_one", exponential.log1p, "log1p")
-_floats("tanh", "stablehlo.tanh", exponential.tanh, "tanh")
-_floats("logistic", "stablehlo.logistic", exponential.logistic, _logistic)
-_floats("cbrt", "stablehlo.cbrt", exponential.cbrt, "cbrt")
-_floats("pow_", "stablehlo.power", exponential.power, "pow", 2)
-_floats("sinh", "chlo.sinh", exponential.sinh, "sinh")
-_floats("cosh", "chlo.cosh", exponential.cosh, "cosh")
-_floats("asinh", "chlo.asinh", exponential.asinh, "asinh")
-_floats("acosh", "chlo.acosh", exponential.acosh, "acosh")
-_floats("atanh", "chlo.atanh", exponential.atanh, "atanh")
+_floats("exp", "stablehlo.exponential", "exponential.exp", "exp")
+_floats("exp_nonpositive", "stablehlo.exponential", "exponential.exp_nonpositive", "exp")
+_floats("expm1", "stablehlo.exponential_minus_one", "exponential.expm1", "expm1")
+_floats("log", "stablehlo.log", "exponential.log", "log")
+_floats("log1p", "stablehlo.log_plus_one", "exponential.log1p", "log1p")
+_floats("tanh", "stablehlo.tanh", "exponential.tanh", "tanh")
+_floats("logistic", "stablehlo.logistic", "exponential.logistic", "cuda.arithmetic.logistic")
+_floats("cbrt", "stablehlo.cbrt", "exponential.cbrt", "cbrt")
+_floats("pow_", "stablehlo.power", "exponential.power", "pow", 2)
+_floats("sinh", "chlo.sinh", "exponential.sinh", "sinh")
+_floats("cosh", "chlo.cosh", "exponential.cosh", "cosh")
+_floats("asinh", "chlo.asinh", "exponential.asinh", "asinh")
+_floats("acosh", "chlo.acosh", "exponential.acosh", "acosh")
+_floats("atanh", "chlo.atanh", "exponential.atanh", "atanh")
 
-_floats("sin", "stablehlo.sine", trigonometric.sin, "sin")
-_floats("cos", "stablehlo.cosine", trigonometric.cos, "cos")
-_floats("tan", "stablehlo.tan", trigonometric.tan, "tan")
-_floats("asin", "chlo.asin", trigonometric.asin, "asin")
-_floats("acos", "chlo.acos", trigonometric.acos, "acos")
-_floats("atan", "chlo.atan", trigonometric.atan, "atan")
-_floats("atan2", "stablehlo.atan2", trigonometric.atan2, "atan2", 2)
+_floats("sin", "stablehlo.sine", "trigonometric.sin", "sin")
+_floats("cos", "stablehlo.cosine", "trigonometric.cos", "cos")
+_floats("tan", "stablehlo.tan", "trigonometric.tan", "tan")
+_floats("asin", "chlo.asin", "trigonometric.asin", "asin")
+_floats("acos", "chlo.acos", "trigonometric.acos", "acos")
+_floats("atan", "chlo.atan", "trigonometric.atan", "atan")
+_floats("atan2", "stablehlo.atan2", "trigonometric.atan2", "atan2", 2)
 
-_floats("erf", "chlo.erf", special.erf, "erf")
-_floats("erfc", "chlo.erfc", special.erfc, "erfc")
-_floats("erf_inv", "chlo.erf_inv", special.erf_inv, "erfinv")
-_floats("lgamma", "chlo.lgamma", special.lgamma, "lgamma")
-_floats("digamma", "chlo.digamma", special.digamma, special.digamma)
+_floats("erf", "chlo.erf", "special.erf", "erf")
+_floats("erfc", "chlo.erfc", "special.erfc", "erfc")
+_floats("erf_inv", "chlo.erf_inv", "special.erf_inv", "erfinv")
+_floats("lgamma", "chlo.lgamma", "special.lgamma", "lgamma")
+_floats("digamma", "chlo.digamma", "special.digamma", "cpu.special.digamma")
 
 
 # -- rows that no op stands for -----------------------------------------------------------------------------
@@ -274,4 +274,5 @@ _others((f"bitcast_{name}", 1, _bitcast(dtype)) for name, dtype in _NARROW.items
 _others([("select", 3, _select)])
 _others([("quotient", 2, _quotient), ("remainder_pos", 2, _remainder)], Takes.INDICES)
 _others([("clamp_index", 3, _clamp)], Takes.INDICES)
-define_intrinsic(Intrinsic("exp2", 1, Takes.FLOATS, lambda x: np.exp2(x), exponential.exp2, _library("exp2")))
+_exp2 = _written("cpu.exponential.exp2"), _written("exp2")
+define_intrinsic(Intrinsic("exp2", 1, Takes.FLOATS, np.exp2, *_exp2))

@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from jstitch.codegen.cpu import integer
 from jstitch.codegen.cpu.expression import Value, select
-from jstitch.codegen.cuda.builder import Builder
+from jstitch.codegen.cuda.builder import Builder, libdevice
 from jstitch.codegen.cuda.declare import Function, Misuse, common, index_common, scalar, widen
 from jstitch.codegen.cuda.scalar import BOOL, S64, Argument, Kind, Operand, constant, index_kind
 
@@ -50,6 +50,21 @@ def divide(a: Value, b: Value) -> Value:
     if isinstance(b.raw, ir.Constant) and _is_power_of_two(b.raw.constant):
         return a * (1.0 / float(b.raw.constant))
     return Value(a.builder, a.builder.inline("div.full.f32 $0, $1, $2;", "=f,f,f", a.type, a.raw, b.raw))
+
+
+def plus(a: Value, b: Value) -> Value:
+    """a + b"""
+    return a + b
+
+
+def times(a: Value, b: Value) -> Value:
+    """a * b"""
+    return a * b
+
+
+def logistic(x: Value) -> Value:
+    """1 / (1 + e^-x)"""
+    return divide(x.constant(1.0), libdevice("exp", -x) + 1.0)
 
 
 def _is_power_of_two(number: float) -> bool:

@@ -24,6 +24,7 @@ from jstitch.codegen.cpu.emit import emit
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Load, Loop, Nest, Phase, Space, Stage, Store
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
+from jstitch.ir.expr import Ref
 from jstitch.ir.index import Var, add, mul, var
 from jstitch.ir.types import DType, TensorType
 from jstitch.options import CompileOptions
@@ -156,7 +157,7 @@ def copy_kernel(read_again: bool) -> Kernel:
     at = add(var(i), mul(var(r), 256))
 
     def phase(source: Buffer, target: Buffer) -> Phase:
-        body = (Load("v0", source, at, 2), Store(target, at, "v0", 2))
+        body = (Load("v0", source, at, 2), Store(target, at, Ref("v0"), 2))
         nest = Nest((Loop(r, 0, 1), Loop(i, 0, 256)), (), body, ())
         return Phase((Lane(64, 1, 1, (Stage((nest,), "copy"),), False, 1),))
 

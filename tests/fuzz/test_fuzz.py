@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jstitch.ir.expr import formula
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import OPS, build
 from jstitch.ir.types import DType, TensorType
@@ -91,7 +92,7 @@ def test_sweep(seeds: range, request: pytest.FixtureRequest) -> None:
 def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A defect in one op's kernel expression shows, so that the comparison is no formality."""
     name = "stablehlo.negate"
-    monkeypatch.setitem(OPS, name, replace(OPS[name], scalar=lambda op: "abs_({0})"))
+    monkeypatch.setitem(OPS, name, replace(OPS[name], scalar=lambda op: formula("abs_")))
     x = Value(TensorType((5, 7), DType.F32))
     op = build.elementwise(name, x)
     message = run_alone(0, Graph((x,), (op,), op.results))

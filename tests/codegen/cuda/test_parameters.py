@@ -17,6 +17,7 @@ from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.cuda.launch_buffers import launch_buffers
 from jstitch.codegen.cuda.source import MOST_PARAMETERS, Launch, Parameter
 from jstitch.codegen.kernel_ir import Buffer, Lane, Load, Nest, Phase, Space, Stage, Store
+from jstitch.ir.expr import Ref
 from jstitch.ir.index import Index
 from jstitch.ir.interpret import interpret
 from jstitch.ir.types import DType, TensorType
@@ -100,7 +101,7 @@ def buffers(first: int, count: int) -> list[Buffer]:
 
 def lane(read: Sequence[Buffer], written: Sequence[Buffer] = ()) -> Lane:
     body = [Load(f"v{n}", b, Index(0), 0) for n, b in enumerate(read)]
-    after = [Store(b, Index(0), "v0", 0) for b in written]
+    after = [Store(b, Index(0), Ref("v0"), 0) for b in written]
     return Lane(1, 1, 1, (Stage((Nest((), (), tuple(body), tuple(after)),), ""),), False, 1)
 
 

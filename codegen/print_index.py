@@ -1,4 +1,4 @@
-"""An Index as source text, in the vocabulary both emitters share."""
+"""An Index as source text, which both emitters share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from jstitch.ir.index import Atom, Clamp, Dynamic, FloorDiv, Index, Mod, Var, ad
 
 
 def print_index(e: Index) -> str:
-    """An Index in the emitters' vocabulary, int64 throughout."""
+    """An Index as kernel text, int64 throughout."""
     parts: list[str] = []
     for atom, k in e.terms:
         text = _print_atom(atom)
@@ -42,5 +42,5 @@ def _print_atom(atom: Atom) -> str:
 
 
 def _steps_below_zero(e: Index, by: int) -> int:
-    """How many times `by` must be added to make e >= 0, which is all that the vocabulary divides."""
+    """How many times `by` must be added to make e >= 0, which is all that kernels divide."""
     return max(0, -(bounds(e)[0] // by))

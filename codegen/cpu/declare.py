@@ -1,4 +1,4 @@
-"""From a function that writes LLVM IR to a Numba intrinsic: the typing half of every vocabulary function.
+"""From a function that writes LLVM IR to a Numba intrinsic: the typing half of every function.
 
     exp = floats("exp", 1, exponential.exp)
 

@@ -4,7 +4,7 @@
         v0 = load_f32(b0, r, 1)        ->    body:  %v0 = load float ...
         store_f32(b1, r, -v0, 2)                    store float ...
 
-Generated text is plain Numba Python that needs no inference: scalars, calls of the vocabulary, `for` over a
+Generated text is plain Numba Python that needs no inference: scalars, calls of functions, `for` over a
 range, `if`. Walking its syntax tree once types and lowers it, an order of magnitude faster than bytecode
 analysis, SSA and type inference (nine tenths of what `numba.njit` spends on a kernel). What this module does
 not know it refuses (`Unsupported`); Numba's own front end then compiles the same text. Imports Numba.

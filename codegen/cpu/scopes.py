@@ -11,7 +11,7 @@ from typing import Any
 
 BITS = 12
 SCOPES = (1 << BITS) - 1  # numbers a kernel may use
-CONSTANTS = SCOPES  # the scope of the vocabulary's own tables
+CONSTANTS = SCOPES  # the scope of the functions' own tables
 
 
 def _scopes(module: Any, number: int) -> Any:

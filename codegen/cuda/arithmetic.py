@@ -1,4 +1,4 @@
-"""Python's operators in kernel text, and the index arithmetic of the vocabulary.
+"""Python's operators in kernel text, and the index arithmetic of `codegen.intrinsics`.
 
 a / b              f32: div.full.f32, as XLA:GPU divides; f64: correctly rounded
 (k * 32 + t) * 4   on indices; 128 * k is computed here, nsw lets LLVM split it off as an offset

@@ -1,4 +1,4 @@
-"""From a function that writes LLVM IR to a function of the vocabulary: the typing half.
+"""From a function that writes LLVM IR to a function of kernel text: the typing half.
 
     exp = floats("exp", 1, lambda x: libdevice("exp", x))
 
@@ -30,7 +30,7 @@ class Misuse(Exception):
 
 @dataclass(frozen=True)
 class Function:
-    """A name of the vocabulary: how many arguments it takes, and what writes its code."""
+    """A function of kernel text: how many arguments it takes, and what writes its code."""
 
     name: str
     arity: int

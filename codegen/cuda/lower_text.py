@@ -4,7 +4,7 @@
         for k in unroll(4):           body:  four copies, k = 0, 1, 2, 3
             x[k] = v[k] - m                  one variable per element: registers
 
-Kernel text needs no inference: scalars, calls of the vocabulary, loops, branches. Walking its syntax tree
+Kernel text needs no inference: scalars, calls, loops, branches. Walking its syntax tree
 once types and lowers it. Anything else is an UnsupportedError that quotes the line.
 """
 

@@ -1,6 +1,6 @@
-"""The scalar vocabulary over lanes: what each function of kernel text computes, on arrays.
+"""The functions of `codegen.intrinsics` over lanes: what each function of kernel text computes, on arrays.
 
-Built on `codegen.intrinsics`, whose references take arrays as well as scalars. f16, bf16 and
+Their references take arrays as well as scalars. f16, bf16 and
 f8 values are float32 here, as they are in registers.
 """
 

@@ -101,7 +101,7 @@ class NestWork:
 def count(nest: Nest, cost: Callable[[str], float] = cycles, rows: int | None = None) -> NestWork:
     """What one run of the nest executes.
 
-    cost: cycles of a function of the vocabulary. rows: turns of the row loop, where that is all rows of a
+    cost: cycles of a function. rows: turns of the row loop, where that is all rows of a
     flat lane.
     """
     extents = [rows if rows and loop.var.name == ROW else loop.hi - loop.lo for loop in nest.loops]

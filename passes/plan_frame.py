@@ -9,12 +9,11 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPlan
 from jstitch.passes.fuse.finish_plan import finish_plan
 from jstitch.passes.fuse.hold_together import hold_together, release
-from jstitch.passes.fuse.restrict_schemes import restrict_schemes
 from jstitch.passes.planners import find_planner
 
 
 def plan_frame(frame: Graph, context: Context) -> FusionPlan:
     """Patterns that become kernels, disjoint and acyclic, and a reason for every edge left unfused."""
     held = hold_together(frame, context)
-    plan = restrict_schemes(find_planner(context.options)(held.frame, context), context)
+    plan = find_planner(context.options)(held.frame, context)
     return release(finish_plan(plan, context), held)

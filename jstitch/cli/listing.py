@@ -10,7 +10,8 @@ from rich.table import Table
 
 from jstitch.ir.ops import OPS
 from jstitch.ir.ops.support import where_it_runs
-from jstitch.passes.named_passes import PASSES, NamedPass
+from jstitch.passes.base.named_pass import NamedPass
+from jstitch.passes.named_passes import PASSES
 
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
 WIDTH = 120

@@ -40,7 +40,8 @@ from jstitch.ir.graph import Graph, Op
 from jstitch.ir.ops import KERNEL
 from jstitch.ir.printer import print_graph
 from jstitch.passes.base.context import Context, Returned
-from jstitch.passes.named_passes import NAMES, NamedPass, default_passes
+from jstitch.passes.base.named_pass import NamedPass
+from jstitch.passes.named_passes import NAMES, default_passes
 
 NAME = click.Choice(NAMES)
 

@@ -14,7 +14,8 @@ from lark import Lark, Transformer
 from lark.exceptions import UnexpectedInput
 
 from jstitch.errors import ParseError
-from jstitch.passes.named_passes import Form, NamedPass, find_pass
+from jstitch.passes.base.named_pass import Form, NamedPass
+from jstitch.passes.named_passes import find_pass
 
 LONGEST = 1 << 16  # characters
 

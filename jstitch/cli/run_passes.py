@@ -14,12 +14,12 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.printer import print_graph
 from jstitch.ir.verify import check
 from jstitch.passes.base.context import Context
+from jstitch.passes.base.named_pass import Form, NamedPass
 from jstitch.passes.base.plan import FusionPlan
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.hold_together import Held, hold_together, release
 from jstitch.passes.fuse.print_plan import print_plan
 from jstitch.passes.graph.pipeline import frames
-from jstitch.passes.named_passes import Form, NamedPass
 
 
 @dataclass(frozen=True)

@@ -5,22 +5,45 @@
 
 from __future__ import annotations
 
-from jstitch.passes.base.context import Context
+from dataclasses import replace
+
+from jstitch.passes.base.context import Context, on_any_target
+from jstitch.passes.base.named_pass import NamedPass, plan_pass
 from jstitch.passes.base.plan import FusionPlan
 from jstitch.passes.fuse.break_cycles import break_cycles
 from jstitch.passes.fuse.gate import gate
 from jstitch.passes.fuse.hand_over import hand_over
 from jstitch.passes.fuse.pack_patterns import pack_patterns
 from jstitch.passes.fuse.recompute_outputs import recompute_outputs
+from jstitch.passes.fuse.restrict_schemes import restrict_schemes
 from jstitch.passes.fuse.split_prologues import split_prologues
 from jstitch.passes.fuse.trim_patterns import trim_patterns
 
 
 def finish_plan(plan: FusionPlan, context: Context) -> FusionPlan:
     """The patterns that become kernels; the frame may have copies of ops that are computed again."""
-    judged = gate(hand_over(trim_patterns(plan), context), context, packed=True)
-    judged = recompute_outputs(judged, context)
-    if "packing" in context.options.schemes:
-        judged, remote = split_prologues(judged, context), "remote" not in context.options.without
-        judged = break_cycles(pack_patterns(judged, context, remote=remote), judged)
-    return gate(judged, context)
+    for step in FINISH:
+        plan = step.run(plan, context)
+    return plan
+
+
+def _pack(plan: FusionPlan, context: Context, *, remote: bool | None = None) -> FusionPlan:
+    if "packing" not in context.options.schemes:
+        return plan
+    remote = "remote" not in context.options.without if remote is None else remote
+    return break_cycles(pack_patterns(plan, context, remote=remote), plan)
+
+
+_GATE = plan_pass("gate", run_on=gate, about=gate)
+
+FINISH: tuple[NamedPass, ...] = (
+    plan_pass("restrict_schemes", run_on=restrict_schemes, about=restrict_schemes),
+    plan_pass("trim_patterns", run_on=on_any_target(trim_patterns), about=trim_patterns),
+    plan_pass("hand_over", run_on=hand_over, about=hand_over),
+    replace(_GATE, settings={"packed": True}),
+    plan_pass("recompute_outputs", run_on=recompute_outputs, about=recompute_outputs),
+    plan_pass("split_prologues", run_on=split_prologues, about=split_prologues),
+    plan_pass("pack_patterns", run_on=_pack, about=pack_patterns),
+    _GATE,
+)
+"""In the order in which they run: what may still be packed is judged twice."""

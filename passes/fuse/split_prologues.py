@@ -27,7 +27,7 @@ LAUNCH = Reason("prologue", "all of the consumer would wait for these few number
 
 def split_prologues(plan: FusionPlan, context: Context) -> FusionPlan:
     """The plan with such ops in patterns of their own, where that leaves the others a launch less."""
-    if context.machine.device is None:
+    if context.machine.device is None or "packing" not in context.options.schemes:
         return plan
     producers = plan.frame.producers()
     split = partial(_split, frame=plan.frame, producers=producers, profile=context.profile)

@@ -30,9 +30,7 @@ from jstitch.passes.fuse.plan_layers import plan_layers
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
 from jstitch.passes.graph.pipeline import PIPELINE
-from jstitch.passes.lower.block_variances import block_variances
-from jstitch.passes.lower.factor_sums import factor_sums
-from jstitch.passes.lower.one_pass_sums import one_pass_sums
+from jstitch.passes.lower.rewrite_sums import SUMS
 from jstitch.passes.lower.split_reductions import split_reductions
 from jstitch.passes.planners import AUTO, BEST, LAYERS, dynamic_programming, integer_program
 
@@ -108,13 +106,7 @@ PASSES: tuple[NamedPass, ...] = (
     _DP,
     *{p.name: replace(p, settings={}) for p in FINISH}.values(),
     plan_pass("absorb_updates", run_on=absorb_updates, about=absorb_updates),
-    graph_pass(
-        "factor_sums",
-        run_on=_on_ops(lambda ops, outputs, profile: factor_sums(ops, outputs)),
-        about=factor_sums,
-    ),
-    graph_pass("one_pass_sums", run_on=_on_ops(one_pass_sums), about=one_pass_sums),
-    graph_pass("block_variances", run_on=_on_ops(block_variances), about=block_variances),
+    *(graph_pass(about.__name__, run_on=_on_ops(rewrite), about=about) for about, rewrite in SUMS),
     graph_pass(
         "split_reductions",
         run_on=_on_ops(lambda ops, outputs, profile: split_reductions(ops)),

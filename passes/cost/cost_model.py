@@ -23,10 +23,8 @@ from jstitch.passes.base.remember import per_object
 from jstitch.passes.base.row_access import data_operands, is_reduction
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.cost.turned_reads import is_turned, turned_reads
-from jstitch.passes.lower.block_variances import block_variances
-from jstitch.passes.lower.factor_sums import factor_sums
 from jstitch.passes.lower.form_groups import PARTIAL, Grouping, form_groups
-from jstitch.passes.lower.one_pass_sums import one_pass_sums
+from jstitch.passes.lower.rewrite_sums import rewrite_sums
 
 
 @dataclass(frozen=True)
@@ -81,8 +79,8 @@ def kernel_cost(pattern: FusionPattern, profile: Profile) -> CostEstimate:
 
 @per_object
 def _grouping(pattern: FusionPattern, profile: Profile) -> Grouping:
-    ops = one_pass_sums(factor_sums(pattern.ops, pattern.outputs), pattern.outputs, profile)
-    return form_groups(block_variances(ops, pattern.outputs, profile), pattern.outputs, profile)
+    ops = rewrite_sums(pattern.ops, pattern.outputs, profile)
+    return form_groups(ops, pattern.outputs, profile)
 
 
 def wide_sums(pattern: FusionPattern, profile: Profile) -> int:

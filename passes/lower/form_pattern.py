@@ -14,11 +14,9 @@ from jstitch.ir.graph import Op, Value
 from jstitch.passes.base.plan import Update
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.lower.apply_template import fix_groups, label_ops, label_partials, shared_values
-from jstitch.passes.lower.block_variances import block_variances
-from jstitch.passes.lower.factor_sums import factor_sums
 from jstitch.passes.lower.fill_places import fill_places
 from jstitch.passes.lower.form_groups import Grouping, form_groups
-from jstitch.passes.lower.one_pass_sums import one_pass_sums
+from jstitch.passes.lower.rewrite_sums import rewrite_sums
 from jstitch.passes.lower.split_reductions import split_reductions
 
 
@@ -43,9 +41,7 @@ def form_pattern(
 ) -> FormedPattern:
     """The ops (in program order) in groups, as the template says. Raises TemplateError."""
     needed = _needed(ops, outputs, updates)
-    ops = one_pass_sums(factor_sums(ops, needed), needed, profile)
-    ops = block_variances(ops, needed, profile)
-    ops = fill_places(split_reductions(ops))
+    ops = fill_places(split_reductions(rewrite_sums(ops, needed, profile)))
     fix = None if template is None else partial(fix_groups, template)
     grouping = form_groups(ops, outputs, profile, fix)
     labels = label_partials(grouping.ops, label_ops(ops))

@@ -155,7 +155,7 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.passes.graph.merge_products:_Merger.merged": REGIONS,
     "jstitch.passes.graph.pipeline:frames": REGIONS,
     "jstitch.passes.lower.check_flow:evaluate_index": INDEX,
-    "jstitch.passes.lower.check_kernel:_names.visit": LOOPS,
+    "jstitch.passes.lower.check_names:_visit": LOOPS,
     "jstitch.passes.lower.joint_monoids:_Body.compare": OTHER,
     "jstitch.passes.lower.joint_monoids:_Body.select": OTHER,
     "jstitch.passes.lower.lower_kernel:_KernelLowering._fit": OTHER,

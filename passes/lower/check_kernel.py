@@ -10,15 +10,13 @@ element by element (`check_flow`): reads of what nobody wrote, writes that race,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from jstitch.codegen.intrinsics import INTRINSICS
 from jstitch.codegen.kernel_ir import (
     PROGRAM,
     ROW,
     STEP,
     Buffer,
-    Instr,
     Kernel,
     Lane,
     Let,
@@ -30,9 +28,9 @@ from jstitch.codegen.kernel_ir import (
     Store,
 )
 from jstitch.codegen.print_index import print_index
-from jstitch.ir.expr import Expr, calls, index_refs, numbers, refs
-from jstitch.ir.index import Index, Var, add, atoms, bounds, mul, substitute, var
+from jstitch.ir.index import Index, Var, add, bounds, mul, substitute, var
 from jstitch.passes.lower.check_flow import check_flow, values_of
+from jstitch.passes.lower.check_names import check_names
 
 ENUMERATE = 1 << 16  # points up to which an offset is enumerated when its bounds prove too little
 
@@ -162,7 +160,7 @@ def _instructions(kernel: Kernel) -> Iterator[str]:
 
 def _nest(lane: Lane, stage: Stage, nest: Nest) -> Iterator[str]:
     yield from _loops(lane, nest)
-    yield from _names(nest, _outside(lane, stage))
+    yield from check_names(nest, _outside(lane, stage))
     for instr in (*nest.body, *nest.after):
         if isinstance(instr, Load | Store):
             yield from _bounds(instr, lane, nest)
@@ -189,68 +187,6 @@ def _outside(lane: Lane, stage: Stage) -> dict[str, int]:
     if lane.step == 1:
         return {PROGRAM: lane.programs, ROW: lane.rows}
     return {PROGRAM: lane.programs, STEP: lane.rows // lane.step}
-
-
-def _names(nest: Nest, outside: Mapping[str, int]) -> Iterator[str]:
-    """Follow the order of execution: body at a depth, accumulators, the deeper loop, what comes after it."""
-    scopes: list[set[str]] = [set(outside)]
-    extents = [dict(outside)]
-
-    def visit(depth: int) -> Iterator[str]:
-        for instr in (i for i in nest.body if i.depth == depth):
-            yield from use(instr)
-        if depth < len(nest.loops):
-            for a in (a for a in nest.accumulators if a.depth == depth):
-                yield from expression(a.init)
-                scopes[-1].add(a.name)
-            loop = nest.loops[depth]
-            scopes.append({*scopes[-1], loop.var.name})
-            extents.append({**extents[-1], loop.var.name: loop.var.extent})
-            yield from visit(depth + 1)
-            scopes.pop()
-            extents.pop()
-        for instr in (i for i in nest.after if i.depth == depth):
-            yield from use(instr)
-
-    def use(instr: Instr) -> Iterator[str]:
-        match instr:
-            case Let(name, value, _):
-                yield from expression(value)
-                scopes[-1].add(name)
-            case Load(name, _, offset, _):
-                yield from index(offset)
-                scopes[-1].add(name)
-            case Store(_, offset, value, _):
-                yield from index(offset)
-                yield from expression(value)
-
-    def expression(e: Expr) -> Iterator[str]:
-        yield from missing(refs(e))
-        for place in numbers(e):
-            yield from variables(place)
-        for c in calls(e):
-            row = INTRINSICS.get(c.function)
-            if row is None or row.arity != len(c.args):
-                yield f"'{c.function}' of {len(c.args)} arguments is no function"
-
-    def index(e: Index) -> Iterator[str]:
-        yield from missing(index_refs(e))
-        yield from variables(e)
-
-    def variables(e: Index) -> Iterator[str]:
-        for atom in atoms([e]):
-            if isinstance(atom, Var) and extents[-1].get(atom.name) != atom.extent:
-                yield f"'{atom.name}' of extent {atom.extent} is no variable here"
-
-    def missing(names: Iterable[str]) -> Iterator[str]:
-        for name in sorted(set(names) - scopes[-1]):
-            yield f"'{name}' is used before it is defined"
-
-    yield from visit(0)
-    deepest = len(nest.loops)
-    for instr in (*nest.body, *nest.after):
-        if not 0 <= instr.depth <= deepest:
-            yield f"an instruction at depth {instr.depth} of a nest of {deepest} loops"
 
 
 # -- bounds ----------------------------------------------------------------------------------------------

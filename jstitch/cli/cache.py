@@ -36,7 +36,7 @@ def cache() -> None:
 @FOLDER
 @JSON
 def stats_command(cache_dir: Path | None, as_json: bool) -> None:
-    """Count the kernels, by target and versions."""
+    """Count the kernels, and what XLA answered, by target and versions."""
     store = _store(cache_dir)
     groups = _groups(entries(store.directory))
     total = sum(g["entries"] for g in groups), sum(g["bytes"] for g in groups)

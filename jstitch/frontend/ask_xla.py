@@ -85,7 +85,7 @@ def _stored(key: str, graph: Graph, store: KernelCache) -> str:
         return zlib.decompress(known).decode()
     program, device = make_program(graph, emit_kernel), jax.local_devices(backend="cpu")[0]
     text = apart(lambda stop: compiled_text(program, device, QUICKLY))
-    store.put(key, zlib.compress(text.encode()), Label("cpu", compiled_with()))
+    store.put(key, zlib.compress(text.encode()), Label("XLA:CPU's answers", compiled_with()))
     return text
 
 

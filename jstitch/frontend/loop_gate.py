@@ -135,9 +135,13 @@ class _Gate:
         return max(verdicts, key=lambda v: v.ours - self.margin * v.xla)
 
     def least(self, xla: Module, below: tuple[Planned, ...]) -> Verdict | None:
-        """The calls of the loop's body alone, where XLA's one kernel takes no longer; else None."""
+        """The calls of the loop's body alone, where XLA's one kernel takes no longer; else None.
+
+        None, too, where it is not plain how often the body runs: with loops or branches inside.
+        """
         loops = [i for c in xla.computations.values() for i in c.instructions.values() if i.opcode == "while"]
-        if thunks_a_turn(xla) is not None or len(loops) != 1:
+        nested = any(planned.inner for planned in below)
+        if nested or len(loops) != 1 or thunks_a_turn(xla) is not None:
             return None
         machine, body = self.context.machine, below[-1].plan.patterns
         turn = sum(call_seconds(p, self.context.profile) for p in body if self.lower(p) is not None)

@@ -125,15 +125,15 @@ def _lane_forms(lane: Lane, changed: Collection[Buffer], block: int) -> LaneForm
         return _of_strips(lane, block)
     axes = find_axes(lane, lambda b: b not in changed)
     if axes is not None:
-        tiles = _Tiles(lane, axes, str, lambda b: b not in changed, block)
+        tiles = _Tiles(lane, axes, str, lambda b: b not in changed, block, "")
         if tiles.shared <= ARENA:
             return _of_tiles(tiles)
     return _of_rows(RowLane(lane, str, lambda b: b not in changed, ARENA, block, ""))
 
 
 def _of_strips(lane: StripLane, block: int) -> LaneForms:
-    columns = _Columns(lane, str, lambda _: True, block) if lane.before else None
-    rows = _Rows(_after_columns(lane), columns, str, lambda _: True, ARENA, block)
+    columns = _Columns(lane, str, lambda _: True, block, "") if lane.before else None
+    rows = _Rows(_after_columns(lane), columns, str, lambda _: True, ARENA, block, "")
     found = _of_rows(rows)
     forms = {"strips", "strips with their columns" if lane.before else "strips without columns"}
     left = {"rows of bands"} if lane.rows % lane.bands else set()

@@ -214,3 +214,17 @@ def test_nobody_hears_of_our_questions(
     assert asked
     assert caplog.records
     assert not [r.getMessage() for r in caplog.records if "probe" in r.getMessage()]
+
+
+@pytest.mark.parametrize("turns", [0.0, 1.0, 2.0, 7.0])
+def test_a_call_that_makes_all_that_a_loop_carries_stays_in_the_loop(turns: float) -> None:
+    """XLA takes it for invariant where the body's results are the call's, and nothing else."""
+
+    def f(start: Array, x: Array) -> Any:
+        return lax.while_loop(lambda c: c[0] < 7.0, lambda c: (c[0] + 1.0, jnp.sin(c[1] + c[0])), (start, x))
+
+    args = jnp.float32(7.0 - turns), jnp.arange(5.0)
+    assert loops(compiled(f, args, tune="off")) == (0, 1)
+    found = jstitch.jit(lambda *args: f(*args), options=jstitch.CompileOptions(tune="off"))(*args)
+    for ours, xla in zip(found, jax.jit(f)(*args), strict=True):
+        np.testing.assert_allclose(ours, xla, rtol=1e-5)

@@ -13,6 +13,8 @@ from jstitch.frontend.constants import export_type
 from jstitch.frontend.mlir import ir, stablehlo
 from jstitch.ir.graph import Op
 
+CALL = "stablehlo.custom_call"
+
 TYPED_FFI = 4  # stablehlo's api_version of typed FFI handlers
 COST = 1024  # elements
 UNSET_TARGET = "AllocateBuffer"  # XLA:GPU's own: memory, and nothing done to it
@@ -34,7 +36,7 @@ def _emit_call(call: KernelCall, operands: Sequence[ir.Value], computes: str) ->
     results = [export_type(b.type) for b in call.results]
     operands = [*operands, _emit_cost()] if call.beside else operands
     made = ir.Operation.create(
-        "stablehlo.custom_call",
+        CALL,
         results=results,
         operands=operands,
         attributes={
@@ -54,7 +56,7 @@ def _emit_call(call: KernelCall, operands: Sequence[ir.Value], computes: str) ->
 def emit_stand_in(operands: Sequence[ir.Value], results: Sequence[ir.Value]) -> list[ir.Value]:
     """Of a call that was planned and not made: as opaque as its kernels would be to the call around it."""
     made = ir.Operation.create(
-        "stablehlo.custom_call",
+        CALL,
         results=[value.type for value in results],
         operands=operands,
         attributes={
@@ -68,7 +70,7 @@ def emit_stand_in(operands: Sequence[ir.Value], results: Sequence[ir.Value]) -> 
 def emit_unset(result: ir.Type, number: int) -> list[ir.Value]:
     """Memory as it comes. number: another for each, so that XLA does not make two of them one."""
     made = ir.Operation.create(
-        "stablehlo.custom_call",
+        CALL,
         results=[result],
         operands=[],
         attributes={

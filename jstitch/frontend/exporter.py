@@ -15,7 +15,7 @@ from typing import Any
 
 from jstitch.frontend.attributes import encode_attributes
 from jstitch.frontend.constants import export_type
-from jstitch.frontend.custom_call import emit_unset
+from jstitch.frontend.custom_call import CALL, emit_unset
 from jstitch.frontend.locations import make_location
 from jstitch.frontend.mlir import func, ir, make_context, stablehlo
 from jstitch.frontend.source import Source, captured_values, clone
@@ -139,12 +139,12 @@ class _Exporter:
 def _parted(outputs: Sequence[Value], values: Sequence[ir.Value]) -> list[ir.Value]:
     """A region's results; where they are all of one call, the smallest of them behind a barrier.
 
-    XLA takes the tuple of a call's results for the call itself, and then a loop's body that ends in a call for
-    one that ends in a tuple: the call's operands are carried on unchanged, it concludes, and the call can
+    XLA takes the tuple of a call's results for the call itself, and then a loop's body that ends in a call
+    for one that ends in a tuple: the call's operands are carried on unchanged, it concludes, and the call can
     leave the loop (while-loop-invariant-code-motion). Barriers go before memory is assigned.
     """
     found, first = list(values), values[0].owner if values else None
-    one_call = not isinstance(first, ir.Block) and getattr(first, "name", "") == "stablehlo.custom_call"
+    one_call = not isinstance(first, ir.Block) and getattr(first, "name", "") == CALL
     if len(found) < 2 or not one_call or any(v.owner != first for v in found):
         return found
     sizes = [v.type.nbytes if isinstance(v.type, TensorType) else 0 for v in outputs]

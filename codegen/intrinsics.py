@@ -14,7 +14,7 @@ import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -64,6 +64,25 @@ class Intrinsic:
     cycles: float = 1.0
     cpu_cycles: float = LIGHT
     symbol: str | None = None
+
+
+class Declare(Protocol):
+    """What a backend makes functions with: its module `declare`."""
+
+    def floats(self, name: str, arity: int, build: Build, predicate: bool = False) -> Any: ...
+    def integers(self, name: str, arity: int, build: Build, booleans: bool = False) -> Any: ...
+    def anything(self, name: str, arity: int, build: Build) -> Any: ...
+
+
+def declared(row: Intrinsic, build: Build, by: Declare) -> Any:
+    """The row as a function of a backend, written by `build`."""
+    given = row.name, row.arity, build
+    match row.takes:
+        case Takes.FLOATS | Takes.TESTS:
+            return by.floats(*given, predicate=row.takes is Takes.TESTS)
+        case Takes.INTEGERS | Takes.BITS:
+            return by.integers(*given, booleans=row.takes is Takes.BITS)
+    return by.anything(*given)
 
 
 INTRINSICS: dict[str, Intrinsic] = {}
@@ -274,5 +293,3 @@ _others((f"bitcast_{name}", 1, _bitcast(dtype)) for name, dtype in _NARROW.items
 _others([("select", 3, _select)])
 _others([("quotient", 2, _quotient), ("remainder_pos", 2, _remainder)], Takes.INDICES)
 _others([("clamp_index", 3, _clamp)], Takes.INDICES)
-_exp2 = _written("cpu.exponential.exp2"), _written("exp2")
-define_intrinsic(Intrinsic("exp2", 1, Takes.FLOATS, np.exp2, *_exp2))

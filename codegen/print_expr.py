@@ -9,12 +9,6 @@ from jstitch.codegen.print_index import print_index
 from jstitch.ir.expr import Call, Const, Expr, Number, Ref
 from jstitch.ir.types import DType
 
-_TYPES = {
-    **{d: f"{'u' * (not d.is_signed)}int{8 * d.itemsize}" for d in DType if d.name[0] in "SU" and d.itemsize},
-    DType.F32: "float32",
-    DType.F64: "float64",
-}
-
 
 def print_expr(e: Expr) -> str:
     """`exp(v0 - v1)`, but for operands, which have names, nothing but calls and indices is nested."""
@@ -51,4 +45,4 @@ def _literal(e: Const) -> str:
     if e.dtype is DType.BOOL:
         return str(bool(e.value))
     text = repr(e.value) if not isinstance(e.value, float) or math.isfinite(e.value) else str(e.value)
-    return f"{_TYPES[e.dtype]}({text})"
+    return f"{e.dtype.numpy.name}({text})"

@@ -159,13 +159,6 @@ def expm1(x: Value) -> Value:
     return (half.fma(small, half - 0.5) * 2.0).with_sign_of(x)
 
 
-def exp2(x: Value) -> Value:
-    if x.is_double:
-        return x.libm("exp2")
-    small, scale = exp_parts(clamp(x.to_double() * LN2, -200.0, 200.0), 9)
-    return scale.fma(small, scale).to_single()
-
-
 def log1p(x: Value) -> Value:
     """log(u) + (x + 1 - u) / u with u = x + 1, rounded."""
     if x.is_double:

@@ -11,10 +11,10 @@ from typing import Any
 
 from numba.core import types
 
-from jstitch.codegen.cpu import conversion, convert, flush, integer, memory
-from jstitch.codegen.cpu.declare import anything, common, declare, emitter, floats, indices, integers
+from jstitch.codegen.cpu import conversion, convert, declare, flush, integer, memory
+from jstitch.codegen.cpu.declare import common, emitter, indices
 from jstitch.codegen.cpu.expression import select as _select
-from jstitch.codegen.intrinsics import INTRINSICS, Intrinsic, Takes
+from jstitch.codegen.intrinsics import INTRINSICS, Intrinsic, declared
 
 
 def _type_select(condition: Any, yes: Any, no: Any) -> tuple[Any, Any]:
@@ -24,7 +24,7 @@ def _type_select(condition: Any, yes: Any, no: Any) -> tuple[Any, Any]:
 
 
 _OWN = {
-    "select": declare("select", 3, _type_select, _type_select.__doc__),
+    "select": declare.declare("select", 3, _type_select, _type_select.__doc__),
     "quotient": indices("quotient", 2, integer.quotient),
     "remainder_pos": indices("remainder_pos", 2, integer.remainder_of_index),
     "clamp_index": indices("clamp_index", 3, integer.clamp_index),
@@ -64,9 +64,4 @@ def functions() -> dict[str, Any]:
 def _typed(row: Intrinsic) -> Any:
     """The row as a Numba intrinsic."""
     assert row.cpu is not None
-    match row.takes:
-        case Takes.FLOATS | Takes.TESTS:
-            return floats(row.name, row.arity, row.cpu, predicate=row.takes is Takes.TESTS)
-        case Takes.INTEGERS | Takes.BITS:
-            return integers(row.name, row.arity, row.cpu, booleans=row.takes is Takes.BITS)
-    return anything(row.name, row.arity, row.cpu)
+    return declared(row, row.cpu, declare)

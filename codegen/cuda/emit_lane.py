@@ -32,6 +32,7 @@ from jstitch.codegen.cuda.traffic import traffic
 from jstitch.codegen.kernel_ir import Buffer, Combine, Lane, Load
 from jstitch.codegen.memory_map import LaneMap
 from jstitch.codegen.print_expr import print_expr
+from jstitch.ir.expr import Const
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import DType
 
@@ -162,7 +163,7 @@ class RowLane:
                     count = self._count(size)
                     lines.append(f"{name} = registers_{suffix(buffer.type.dtype.compute)}({count})")
                     if carry or self.sliced:  # threads past the end read what they have not made
-                        first = print_expr(carry.identity) if carry else _zero(buffer.type.dtype.compute)
+                        first = print_expr(carry.identity if carry else _zero(buffer.type.dtype.compute))
                         lines += [f"for k in unroll({count}):", f"    {name}[k] = {first}"]
                 case Scalar(name) if carry:
                     lines.append(f"{name} = {print_expr(carry.identity)}")
@@ -277,8 +278,5 @@ def share_begins(number: str, rows: int, shares: int) -> str:
     return " + ".join([whole] * (each > 0) + [part] * (rest > 0))
 
 
-def _zero(dtype: DType) -> str:
-    """The text of a number of the dtype."""
-    if dtype is DType.BOOL:
-        return "False"
-    return f"{dtype.numpy.name}({'0.0' if dtype.is_float else '0'})"
+def _zero(dtype: DType) -> Const:
+    return Const(False if dtype is DType.BOOL else 0.0 if dtype.is_float else 0, dtype)

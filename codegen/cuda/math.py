@@ -12,11 +12,11 @@ from functools import cache
 from typing import Any
 
 from jstitch.codegen.cpu.expression import select as _choose
-from jstitch.codegen.cuda import arithmetic, lanes, memory, narrow
+from jstitch.codegen.cuda import arithmetic, declare, lanes, memory, narrow
 from jstitch.codegen.cuda.builder import Builder
-from jstitch.codegen.cuda.declare import Function, anything, common, floats, integers, require
+from jstitch.codegen.cuda.declare import Function, common, require
 from jstitch.codegen.cuda.scalar import BOOL, KINDS, STORAGE, Operand
-from jstitch.codegen.intrinsics import INTRINSICS, Intrinsic, Takes
+from jstitch.codegen.intrinsics import INTRINSICS, Intrinsic, declared
 
 
 def _select(builder: Builder, arguments: Any) -> Operand:
@@ -53,12 +53,8 @@ def function_names() -> frozenset[str]:
 @cache
 def _typed(row: Intrinsic) -> Function:
     assert row.cuda is not None
-    match row.takes:
-        case Takes.FLOATS | Takes.TESTS:
-            return floats(row.name, row.arity, row.cuda, predicate=row.takes is Takes.TESTS)
-        case Takes.INTEGERS | Takes.BITS:
-            return integers(row.name, row.arity, row.cuda, booleans=row.takes is Takes.BITS)
-    return anything(row.name, row.arity, row.cuda)
+    found: Function = declared(row, row.cuda, declare)
+    return found
 
 
 REGISTERS = {f"registers_{name}": kind for name, kind in KINDS.items()}

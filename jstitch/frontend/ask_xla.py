@@ -74,7 +74,7 @@ def ask_xla(graph: Graph, cache_dir: str | None) -> Module:
 
 def _key(question: str) -> str:
     """Of the program, and of all else that XLA's answer depends on."""
-    around = compiled_with(), os.environ.get("XLA_FLAGS", ""), cpu_device()
+    around = compiled_with(), repr(QUICKLY), os.environ.get("XLA_FLAGS", ""), cpu_device()
     return hashlib.sha256("\n".join((*around, question)).encode()).hexdigest()
 
 

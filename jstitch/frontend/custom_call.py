@@ -14,7 +14,6 @@ from jstitch.frontend.mlir import ir, stablehlo
 from jstitch.ir.graph import Op
 
 CALL = "stablehlo.custom_call"
-
 TYPED_FFI = 4  # stablehlo's api_version of typed FFI handlers
 COST = 1024  # elements
 UNSET_TARGET = "AllocateBuffer"  # XLA:GPU's own: memory, and nothing done to it

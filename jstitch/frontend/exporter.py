@@ -141,7 +141,7 @@ def _parted(outputs: Sequence[Value], values: Sequence[ir.Value]) -> list[ir.Val
 
     XLA takes the tuple of a call's results for the call itself, and then a loop's body that ends in a call
     for one that ends in a tuple: the call's operands are carried on unchanged, it concludes, and the call can
-    leave the loop (while-loop-invariant-code-motion). Barriers go before memory is assigned.
+    leave the loop (while-loop-invariant-code-motion). A barrier costs a copy of what is behind it.
     """
     found, first = list(values), values[0].owner if values else None
     one_call = not isinstance(first, ir.Block) and getattr(first, "name", "") == CALL

@@ -48,11 +48,10 @@ class XlaKernel(NamedTuple):
 class FrameTable:
     """Tables by place of op, and by number of value. Nothing changes them once they are filled.
 
-    ops: in a topological order, without free ops. profile: of their target.
-    fusible: whether patterns may hold the op. operands, results: values, once each. work: cycles per vector
-    lane. cross: reductions of the leading dimensions, whose partial results are combined a phase later.
-    partials: how many there are. rows: into which the op
-    can be cut and stay in one program.
+    ops: in a topological order, without free ops. profile: of their target. fusible: whether patterns may
+    hold the op. operands, results: values, once each. work: cycles per vector lane. cross: reductions of the
+    leading dimensions, whose partial results are combined a phase later. partials: how many there are.
+    rows: into which the op can be cut and stay in one program.
     xla: the kernels that XLA runs for values of the op. xla_work: cycles of the op in one of XLA's kernels;
     xla_all: in all that compute it.
     maker: the op that makes the value, -1 outside the frame. users: of the value, by place. nbytes. returned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,32 @@ def emit_kernel(op: Op, operands: list[ir.Value]) -> list[ir.Value]:
         written = _emit_call(call, [known[b] for b in call.operands], computes)
         known |= dict(zip(call.results, written, strict=True))
     return [known[b] for b in kernel.results]
+
+
+def part_results(values: Sequence[ir.Value], carried: int | None) -> list[ir.Value]:
+    """What a loop's body may return: of a call that makes all that the loop carries, one behind a barrier.
+
+    XLA takes the tuple of a call's results for the call itself, and then a loop's body that ends in a call
+    for one that ends in a tuple: the call's operands are carried on unchanged, it concludes, and the call can
+    leave the loop (while-loop-invariant-code-motion). A barrier costs a copy: of the smallest result.
+
+    carried: how many values the loop carries; None where nobody knows.
+    """
+    places: dict[ir.Operation, dict[ir.Value, int]] = {}
+    for n, value in enumerate(values):
+        if isinstance(value.owner, ir.Block) or value.owner.operation.name != CALL:
+            continue
+        places.setdefault(value.owner.operation, {})[value] = n
+    found = list(values)
+    for call, returned in places.items():
+        if 1 < len(call.results) == len(returned) and carried in (None, len(returned)):
+            smallest = min(returned, key=_elements)
+            found[returned[smallest]] = stablehlo.optimization_barrier([smallest])
+    return found
+
+
+def _elements(value: ir.Value) -> int:
+    return math.prod(ir.RankedTensorType(value.type).shape)
 
 
 def _emit_call(call: KernelCall, operands: Sequence[ir.Value], computes: str) -> Sequence[ir.Value]:

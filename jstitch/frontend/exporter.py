@@ -15,14 +15,14 @@ from typing import Any
 
 from jstitch.frontend.attributes import encode_attributes
 from jstitch.frontend.constants import export_type
-from jstitch.frontend.custom_call import CALL, emit_unset
+from jstitch.frontend.custom_call import emit_unset, part_results
 from jstitch.frontend.locations import make_location
 from jstitch.frontend.mlir import func, ir, make_context, stablehlo
 from jstitch.frontend.source import Source, captured_values, clone
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import KERNEL, NO_FUSE, OPS, UNSET, build
 from jstitch.ir.scope import plain_scope
-from jstitch.ir.types import TensorType, Type
+from jstitch.ir.types import Type
 
 _SYMBOL = re.compile(r'@(?:"([^"]+)"|([\w.$-]+))')
 EmitKernel = Callable[[Op, list[ir.Value]], list[ir.Value]]
@@ -133,24 +133,7 @@ class _Exporter:
         block = region.blocks.append(*types, arg_locs=[location] * len(types))
         self.values.update(zip(graph.inputs, block.arguments, strict=True))
         with ir.InsertionPoint(block), location:
-            stablehlo.return_(_parted(graph.outputs, self.export(graph)))
-
-
-def _parted(outputs: Sequence[Value], values: Sequence[ir.Value]) -> list[ir.Value]:
-    """A region's results; where they are all of one call, the smallest of them behind a barrier.
-
-    XLA takes the tuple of a call's results for the call itself, and then a loop's body that ends in a call
-    for one that ends in a tuple: the call's operands are carried on unchanged, it concludes, and the call can
-    leave the loop (while-loop-invariant-code-motion). A barrier costs a copy of what is behind it.
-    """
-    found, first = list(values), values[0].owner if values else None
-    one_call = not isinstance(first, ir.Block) and getattr(first, "name", "") == CALL
-    if len(found) < 2 or not one_call or any(v.owner != first for v in found):
-        return found
-    sizes = [v.type.nbytes if isinstance(v.type, TensorType) else 0 for v in outputs]
-    k = sizes.index(min(sizes))
-    found[k] = stablehlo.optimization_barrier([found[k]])
-    return found
+            stablehlo.return_(part_results(self.export(graph), len(graph.inputs)))
 
 
 def _location(op: Op) -> ir.Location:

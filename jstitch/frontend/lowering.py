@@ -18,7 +18,7 @@ from jstitch import _jax
 from jstitch.codegen.backend import Backend
 from jstitch.errors import CannotFuseError, JstitchWarning
 from jstitch.frontend.call import StitchedName
-from jstitch.frontend.custom_call import emit_stand_in
+from jstitch.frontend.custom_call import emit_stand_in, part_results
 from jstitch.frontend.mlir import ir
 from jstitch.frontend.observe import enclosing, needs_stand_in
 from jstitch.frontend.rewrite import rewrite
@@ -27,6 +27,7 @@ from jstitch.passes.base.context import Context
 from jstitch.runtime.collector import collector_paused
 from jstitch.runtime.report import note, recording
 
+FUNCTION = "func.func"
 EXPORTED = "exported as portable operations: CompileOptions(export_kernels=True) keeps the kernels"
 
 
@@ -180,7 +181,19 @@ class _Call:
         )
         if new is None:
             return emit_stand_in(args, results) if needs_stand_in() else None
-        return list(new)
+        if _in_program():
+            return list(new)
+        # In a loop of the caller's, or in a function that may be called there.
+        loop = self.block.owner.operation.name != FUNCTION
+        return part_results(new, len(self.block.arguments) if loop else None)
+
+
+def _in_program() -> bool:
+    """Whether operations stand in the entry function, in no loop that anybody knows of."""
+    function = ir.InsertionPoint.current.block.owner.operation
+    if function.name != FUNCTION or "sym_visibility" not in function.attributes:
+        return False
+    return str(ir.StringAttr(function.attributes["sym_visibility"]).value) == "public"
 
 
 def _is_dynamic(operation: Any) -> bool:
@@ -210,11 +223,10 @@ def program_arguments(args: Sequence[Any], results: Sequence[Any]) -> frozenset[
     Told by its result types, since it returns nothing yet.
     """
     function = ir.InsertionPoint.current.block.owner.operation
-    if function.name != "func.func" or "sym_visibility" not in function.attributes:
+    if not _in_program():
         return None
     kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
-    public = ir.StringAttr(function.attributes["sym_visibility"]).value == "public"
-    if not public or list(kind.results) != [value.type for value in results]:
+    if list(kind.results) != [value.type for value in results]:
         return None
     return frozenset(n for n, value in enumerate(args) if isinstance(value, ir.BlockArgument))
 
@@ -223,7 +235,7 @@ def _argument_attributes(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, ir.BlockArgument):
         return {}
     function = value.owner.owner.operation
-    if function.name != "func.func" or "arg_attrs" not in function.attributes:
+    if function.name != FUNCTION or "arg_attrs" not in function.attributes:
         return {}
     attributes = ir.DictAttr(ir.ArrayAttr(function.attributes["arg_attrs"])[value.arg_number])
     return {named.name: named.attr for named in attributes}

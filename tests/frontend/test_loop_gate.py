@@ -228,3 +228,21 @@ def test_a_call_that_makes_all_that_a_loop_carries_stays_in_the_loop(turns: floa
     found = jstitch.jit(lambda *args: f(*args), options=jstitch.CompileOptions(tune="off"))(*args)
     for ours, xla in zip(found, jax.jit(f)(*args), strict=True):
         np.testing.assert_allclose(ours, xla, rtol=1e-5)
+
+
+@pytest.mark.parametrize("wrap", [lambda body: body, jax.jit], ids=["inlined", "in a function"])
+def test_so_does_that_in_a_loop_of_the_callers(wrap: Function) -> None:
+    """As JAX's eager loops have it: their bodies alone are stitched."""
+    options = jstitch.CompileOptions(tune="off", strict=True)
+    body = wrap(jstitch.jit(lambda c: (c[0] + 1.0, jnp.sin(c[1] + c[0])), options=options))
+
+    def f(start: Array, x: Array) -> Any:
+        return lax.while_loop(lambda c: c[0] < 7.0, body, (start, x))
+
+    args = jnp.float32(2.0), jnp.arange(5.0)
+    assert loops(str(jax.jit(f).lower(*args).compile().as_text())) == (0, 1)
+    expected = args
+    while expected[0] < 7.0:
+        expected = expected[0] + 1.0, jnp.sin(expected[1] + expected[0])
+    for ours, wanted in zip(f(*args), expected, strict=True):
+        np.testing.assert_allclose(ours, wanted, rtol=1e-5)

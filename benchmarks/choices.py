@@ -110,7 +110,7 @@ def full_seconds(plan: FusionPlan) -> float:
     profile, machine = CONTEXT.profile, CONTEXT.machine
     left = xla_cost(make_pattern(plan.frame, rest, "rest"), machine) if rest else CostEstimate()
     kernels = (lower_kernel("k", p.ops, p.inputs, p.outputs, profile) for p in plan.patterns)
-    return sum((kernel_latency(kernel, machine).seconds for kernel in kernels), left.seconds(machine))
+    return sum((kernel_latency(kernel, CONTEXT).seconds for kernel in kernels), left.seconds(machine))
 
 
 def quick_savings(plan: FusionPlan, scorer: Scorer) -> float:

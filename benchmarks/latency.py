@@ -28,6 +28,7 @@ from benchmarks.zoo import cases
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.target import cpu_profile
 from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.profile import CPU
 from jstitch.passes.lower.latency import kernel_latency
 
@@ -85,8 +86,8 @@ def _measure(times: dict[str, float], done: set[str], seconds: float) -> dict[st
 
 def modelled(kernels: Mapping[str, Kernel]) -> dict[str, float]:
     """Seconds by the latency-evaluator, on this machine as it was calibrated, or on the shipped one."""
-    machine = cpu_profile(CompileOptions()).machine
-    return {name: kernel_latency(kernel, machine).seconds for name, kernel in kernels.items()}
+    context = Context(CompileOptions(), cpu_profile(CompileOptions()))
+    return {name: kernel_latency(kernel, context).seconds for name, kernel in kernels.items()}
 
 
 def spearman(times: Mapping[str, float], model: Mapping[str, float], names: Sequence[str]) -> float:

@@ -19,16 +19,24 @@ from jstitch.codegen.intrinsics import INTRINSICS
 from jstitch.codegen.kernel_ir import (
     PROGRAM,
     ROW,
+    START,
     STEP,
+    STRIP,
     Buffer,
     Instr,
     Kernel,
     Lane,
     Let,
     Load,
+    LoadPair,
+    Loop,
     Nest,
-    Stage,
+    Space,
     Store,
+    StorePair,
+    Streamed,
+    StripLane,
+    is_repeated,
 )
 from jstitch.ir.expr import Call, Const, Expr, Number, Ref
 from jstitch.ir.index import Atom, Clamp, Dynamic, FloorDiv, Index, Mod, Var
@@ -54,6 +62,13 @@ class _Memory:
         if not self.written[i]:
             raise KernelError(f"{self.name}[{i}] is read before it is written")
         return self.data[i : i + 1].astype(self.compute)[0]
+
+    def load_pair(self, i: int) -> Any:
+        """The word that holds elements i and i + 1."""
+        if i % 2:
+            raise KernelError(f"{self.name}[{i}] is in the middle of a word")
+        self.load(i), self.load(i + 1)
+        return self.data[i : i + 2].view(np.uint32)[0]
 
     def store(self, i: int, value: Any) -> None:
         self._check(i)
@@ -93,29 +108,40 @@ class _Program:
     def __init__(self, memory: Mapping[Buffer, _Memory], arena: Sequence[Buffer], lane: Lane, p: int) -> None:
         self.memory, self.arena, self.lane = dict(memory), arena, lane
         self.names: dict[str, Any] = {PROGRAM: p}
+        if isinstance(lane, StripLane):
+            self.names[STRIP] = p % lane.strips
+        self.silent = False  # in a stage of which another program writes the results
 
     def run(self) -> None:
-        for stage in self.lane.stages:
-            if stage.once:
-                self._stage(stage)
-        for q in self._steps():
-            self.memory |= {b: _Memory(b) for b in self.arena}
-            self.names |= {STEP: q, ROW: q * self.lane.step}
-            for stage in self.lane.stages:
-                if not stage.once:
-                    self._stage(stage)
-
-    def _steps(self) -> range:
-        lane, p = self.lane, int(self.names[PROGRAM])
-        steps = lane.rows // lane.step
+        """A flat lane runs each nest over all its rows; others run all their nests step by step."""
+        lane = self.lane
+        self.memory |= {b: _Memory(b) for b in self.arena}
+        self._stages(once=True)
         if lane.flat:
-            share = lane.share
-            return range(min(p * share, steps), min(p * share + share, steps))
-        return range(p * steps // lane.programs, (p + 1) * steps // lane.programs)
+            self._stages(once=False)
+            return
+        common = lane.common if isinstance(lane, StripLane) else ()
+        for q in self._share():
+            self.memory |= {b: _Memory(b) for b in self.arena if b not in common}
+            self.names |= {STEP: q, ROW: q * lane.step}
+            self._stages(once=False)
 
-    def _stage(self, stage: Stage) -> None:
-        for nest in stage.nests:
-            self._nest(nest, 0)
+    def _share(self) -> range:
+        """The program's steps; a flat lane's are rows."""
+        lane, p = self.lane, int(self.names[PROGRAM])
+        if lane.flat:
+            return range(min(p * lane.share, lane.rows), min(p * lane.share + lane.share, lane.rows))
+        shares, steps = lane.programs, lane.rows // lane.step
+        if isinstance(lane, StripLane):
+            p, shares = p // lane.strips, lane.bands
+        return range(p * steps // shares, (p + 1) * steps // shares)
+
+    def _stages(self, once: bool) -> None:
+        for number, stage in enumerate(self.lane.stages):
+            if stage.once == once:
+                self.silent = is_repeated(self.lane, number, int(self.names[PROGRAM]))
+                for nest in stage.nests:
+                    self._nest(nest, 0)
 
     def _nest(self, nest: Nest, depth: int) -> None:
         for instr in nest.body:
@@ -125,22 +151,54 @@ class _Program:
             for a in nest.accumulators:
                 if a.depth == depth:
                     self.names[a.name] = self._value(a.init)
-            loop = nest.loops[depth]
-            first = int(self.names[STEP]) * self.lane.step if loop.var.name == ROW else 0
-            for i in range(first + loop.lo, first + loop.hi):
-                self.names[loop.var.name] = i
-                self._nest(nest, depth + 1)
+            self._loop(nest, depth)
         for instr in nest.after:
             if instr.depth == depth:
                 self._instr(instr)
+
+    def _loop(self, nest: Nest, depth: int) -> None:
+        """A loop; where results are streamed in blocks, at the end of which their tiles are copied."""
+        loop = nest.loops[depth]
+        streamed = [s for s in nest.body if isinstance(s, Streamed) and s.loop == depth]
+        for block in _blocks(self._turns(loop), streamed):
+            self.names[START.name] = block.start
+            self.memory |= {s.tile: _Memory(s.tile) for s in streamed}
+            for i in block:
+                self.names[loop.var.name] = i
+                self._nest(nest, depth + 1)
+            for s in streamed:
+                self._copy(s, s.tile.type.size if s.whole else len(block))
+
+    def _turns(self, loop: Loop) -> range:
+        if loop.var.name != ROW:
+            return range(loop.lo, loop.hi)
+        if self.lane.flat:
+            share = self._share()
+            return range(share.start // loop.each, share.stop // loop.each)
+        first = int(self.names[STEP]) * self.lane.step
+        return range(first + loop.lo, first + loop.hi)
+
+    def _copy(self, s: Streamed, count: int) -> None:
+        target = self._place(s.target)
+        for k in range(count):
+            self.memory[s.buffer].store(target + k, self.memory[s.tile].load(k))
 
     def _instr(self, instr: Instr) -> None:
         match instr:
             case Let(name, value, _):
                 self.names[name] = self._value(value)
+            case LoadPair(name, buffer, offset, _):
+                self.names[name] = self.memory[buffer].load_pair(self._place(offset))
             case Load(name, buffer, offset, _):
                 self.names[name] = self.memory[buffer].load(self._place(offset))
+            case StorePair(buffer, offset, value, _, second):
+                self.memory[buffer].store(self._place(offset), self._value(value))
+                self.memory[buffer].store(self._place(offset) + 1, self._value(second))
+            case Streamed(tile=tile, place=place, value=value):
+                self.memory[tile].store(self._place(place), self._value(value))
             case Store(buffer, offset, value, _):
+                if self.silent and buffer.space is not Space.ARENA:
+                    return
                 self.memory[buffer].store(self._place(offset), self._value(value))
 
     def _value(self, e: Expr) -> Any:
@@ -172,3 +230,11 @@ class _Program:
                 return min(max(self._place(of), low), high)
             case Dynamic(operand, _):
                 return int(self.names[str(operand)])
+
+
+def _blocks(turns: range, streamed: Sequence[Streamed]) -> list[range]:
+    """The turns of a loop, cut where tiles that do not hold all of it are full."""
+    if not streamed or streamed[0].whole:
+        return [turns]
+    size = streamed[0].tile.type.size
+    return [turns[k : k + size] for k in range(0, len(turns), size)]

@@ -293,3 +293,14 @@ _others((f"bitcast_{name}", 1, _bitcast(dtype)) for name, dtype in _NARROW.items
 _others([("select", 3, _select)])
 _others([("quotient", 2, _quotient), ("remainder_pos", 2, _remainder)], Takes.INDICES)
 _others([("clamp_index", 3, _clamp)], Takes.INDICES)
+
+
+# -- words that hold two bf16 -------------------------------------------------------------------------------
+
+
+def _half(shift: int) -> Function:
+    """A bf16 is the upper half of the f32 that it equals."""
+    return lambda word: (np.asarray(word, np.uint32) >> shift << 16).astype(np.uint32).view(np.float32)[()]
+
+
+_others([("low_bf16", 1, _half(0)), ("high_bf16", 1, _half(16))])

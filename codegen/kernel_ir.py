@@ -6,6 +6,7 @@
     Stage  ::= nests: Nest*                               a barrier (block composition) between two stages
     Nest   ::= loops: Loop*  accumulators: Accumulator*  body: Instr*
     Instr  ::= Load | Let | Store                         scalar; `depth` = number of loops around it
+             | LoadPair | StorePair | Streamed            what passes over a target's kernels make of them
 
 A lane's row r owns elements [r * n / R, (r + 1) * n / R) of every blocked tensor of n elements, so a program
 never needs another's values before the next phase. Nothing here is specific to a target: threads, vector
@@ -76,16 +77,58 @@ class Store:
     depth: int
 
 
+@dataclass(frozen=True)
+class LoadPair(Load):
+    """name = the word that holds elements `offset`, an even number, and the next, of 16 bits each."""
+
+
+@dataclass(frozen=True)
+class StorePair(Store):
+    """Elements `offset`, an even number, and the next become `value` and `second`."""
+
+    second: Expr
+
+
+@dataclass(frozen=True)
+class Streamed(Store):
+    """A store that goes to `buffer` by way of a tile.
+
+    place: the element of the tile. target: the element of the buffer where the tile begins. loop: the number
+    of the loop after which the tile goes to memory. whole: it holds all that this loop writes; if not, the
+    loop is cut into blocks as long as the tile, each of which begins at START.
+    """
+
+    tile: Buffer
+    place: Index
+    target: Index
+    loop: int
+    whole: bool
+
+
 Instr = Load | Let | Store
+
+
+def touched_by(i: Instr) -> tuple[Buffer, ...]:
+    """The buffers that an instruction reads or writes."""
+    match i:
+        case Let():
+            return ()
+        case Streamed(tile=tile):
+            return i.buffer, tile
+    return (i.buffer,)
 
 
 @dataclass(frozen=True)
 class Loop:
-    """for var in range(lo, hi)."""
+    """for var in range(lo, hi).
+
+    each: rows that a turn takes, of the row loop of a flat lane, which runs over the program's share.
+    """
 
     var: Var
     lo: int
     hi: int
+    each: int = 1
 
 
 @dataclass(frozen=True)
@@ -125,6 +168,11 @@ class Nest:
     after: tuple[Instr, ...]
     combines: tuple[Combine, ...] = ()
 
+    @property
+    def instructions(self) -> tuple[Instr, ...]:
+        """At all depths: the body's, then those after it."""
+        return (*self.body, *self.after)
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -139,11 +187,13 @@ class Stage:
     lines: tuple[str, ...] = ()
 
 
+START = Var("start", 1 << 62)  # of a block: the loop's variable in its first turn
 OTHER = "_other"
 ROW = "r"  # the row loop's variable
 STEP = "q"  # the number of the current row step
 FLAT_ALIGN = 16  # elements; flat lanes are cut at multiples, so that vector loops start aligned
 PROGRAM = "p"  # the program's number in its lane
+STRIP = "strip"  # the program's strip of columns
 
 
 @dataclass(frozen=True)
@@ -165,6 +215,29 @@ class Lane:
     def share(self) -> int:
         """Rows of a flat lane that each program takes: an even share, rounded up to whole vectors."""
         return -(-self.rows // (self.programs * FLAT_ALIGN)) * FLAT_ALIGN
+
+
+@dataclass(frozen=True)
+class StripLane(Lane):
+    """A lane whose programs take a strip of columns of a band of rows: p = band * strips + strip.
+
+    The first `before` stages are about the strip's columns alone; every band runs them, the first one stores
+    their results. The others read what these leave in `common`, tiles of a program.
+    """
+
+    strips: int = 1
+    columns: int = 0
+    before: int = 0
+    common: tuple[Buffer, ...] = ()
+
+    @property
+    def bands(self) -> int:
+        return self.programs // self.strips
+
+
+def is_repeated(lane: Lane, stage: int, program: int) -> bool:
+    """Whether the program does in that stage what the first band does, too, which stores its results."""
+    return isinstance(lane, StripLane) and stage < lane.before and program >= lane.strips
 
 
 @dataclass(frozen=True)
@@ -192,11 +265,16 @@ class Kernel:
     updates: frozenset[int] = frozenset()
     template: Template | None = None
 
+    @property
+    def in_place(self) -> dict[Buffer, Buffer]:
+        """Results, and the arguments whose memory they take."""
+        return {self.results[r]: self.args[a] for r, a in self.aliases.items()}
+
     def instructions(self) -> Iterator[tuple[int, int, int, Instr]]:
         """Every instruction with its (phase, lane, stage) position."""
         for p, phase in enumerate(self.phases):
             for q, lane in enumerate(phase.lanes):
                 for s, stage in enumerate(lane.stages):
                     for nest in stage.nests:
-                        for instr in (*nest.body, *nest.after):
+                        for instr in nest.instructions:
                             yield p, q, s, instr

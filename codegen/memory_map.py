@@ -7,11 +7,11 @@ x0  registers     stages 0-2        a row, read once
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Let, Load, Space, Store
+from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Space, touched_by
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,10 @@ class LaneMap:
     times: int = 1
 
 
-Touched = Callable[[Load | Store], tuple[Buffer, ...]]
-
-
-def arena_map(kernel: Kernel, touched: Touched = lambda i: (i.buffer,)) -> tuple[LaneMap, ...]:
-    """As the Kernel IR has it: of the lanes that use the arena. touched: buffers of an instruction."""
+def arena_map(kernel: Kernel) -> tuple[LaneMap, ...]:
+    """As the Kernel IR has it: of the lanes that use the arena."""
     lanes = ((p, q, lane) for p, phase in enumerate(kernel.phases) for q, lane in enumerate(phase.lanes))
-    found = ((p, q, lane, tuple(_areas(lane, touched))) for p, q, lane in lanes)
+    found = ((p, q, lane, tuple(_areas(lane))) for p, q, lane in lanes)
     return tuple(
         LaneMap(p, q, tuple(s.note for s in lane.stages), areas, kernel.arena_bytes)
         for p, q, lane, areas in found
@@ -62,18 +59,17 @@ def arena_map(kernel: Kernel, touched: Touched = lambda i: (i.buffer,)) -> tuple
     )
 
 
-def _areas(lane: Lane, touched: Touched) -> Iterator[Area]:
-    for b, (first, last) in _lives(lane, touched).items():
+def _areas(lane: Lane) -> Iterator[Area]:
+    for b, (first, last) in _lives(lane).items():
         if b.space is Space.ARENA:
             yield Area(b.name, str(b.type), b.offset, b.type.nbytes, first, last)
 
 
-def _lives(lane: Lane, touched: Touched) -> dict[Buffer, tuple[int, int]]:
+def _lives(lane: Lane) -> dict[Buffer, tuple[int, int]]:
     """Each buffer's first and last stage."""
     found: dict[Buffer, tuple[int, int]] = {}
     for n, stage in enumerate(lane.stages):
-        instructions = (i for nest in stage.nests for i in (*nest.body, *nest.after))
-        for b in (b for i in instructions if not isinstance(i, Let) for b in touched(i)):
+        for b in (b for nest in stage.nests for i in nest.instructions for b in touched_by(i)):
             found[b] = (found.get(b, (n, n))[0], n)
     return found
 

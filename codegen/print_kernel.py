@@ -5,9 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jstitch.codegen.comments import quoted
-from jstitch.codegen.kernel_ir import Buffer, Instr, Kernel, Lane, Let, Load, Nest, Stage, Store
+from jstitch.codegen.kernel_ir import (
+    Buffer,
+    Instr,
+    Kernel,
+    Lane,
+    Let,
+    Load,
+    LoadPair,
+    Nest,
+    Stage,
+    Store,
+    StorePair,
+    Streamed,
+    StripLane,
+)
 from jstitch.codegen.print_expr import print_expr
 from jstitch.codegen.print_index import print_index
+from jstitch.ir.index import Index
 
 
 def print_kernel(kernel: Kernel) -> str:
@@ -30,6 +45,9 @@ def _buffer(b: Buffer) -> str:
 
 def _lane(lane: Lane) -> Iterator[str]:
     yield f"lane: {lane.rows} rows, {lane.step} per step, {lane.programs} programs, work {lane.work}"
+    if isinstance(lane, StripLane):
+        strips = f"{lane.strips} strips of {lane.columns} columns"
+        yield f"  {lane.bands} bands of rows, {strips}, {lane.before} stages before the rows"
     for n, stage in enumerate(lane.stages):
         yield from (f"  {line}" for line in _stage(n, stage))
 
@@ -46,7 +64,8 @@ def _nest(nest: Nest, depth: int) -> Iterator[str]:
     if depth < len(nest.loops):
         yield from (f"{a.name} = {print_expr(a.init)}" for a in nest.accumulators if a.depth == depth)
         loop = nest.loops[depth]
-        yield f"for {loop.var.name} in [{loop.lo}, {loop.hi}):"
+        each = f", {loop.each} rows each" if loop.each > 1 else ""
+        yield f"for {loop.var.name} in [{loop.lo}, {loop.hi}){each}:"
         yield from (f"  {line}" for line in _nest(nest, depth + 1))
     yield from (_instr(i) for i in nest.after if i.depth == depth)
 
@@ -55,7 +74,22 @@ def _instr(instr: Instr) -> str:
     match instr:
         case Let(name, value, _):
             return f"{name} = {print_expr(value)}"
+        case LoadPair(name, buffer, offset, _):
+            return f"{name} = {_pair(buffer, offset)}"
         case Load(name, buffer, offset, _):
-            return f"{name} = {buffer.name}[{print_index(offset)}]"
+            return f"{name} = {_element(buffer, offset)}"
+        case StorePair(buffer, offset, value, _, second):
+            return f"{_pair(buffer, offset)} = {print_expr(value)}, {print_expr(second)}"
+        case Streamed(buffer, _, value, _, tile, place, target, loop, _):
+            goes = f"{tile.name} goes to {_element(buffer, target)} after loop {loop}"
+            return f"{_element(tile, place)} = {print_expr(value)}  // {goes}"
         case Store(buffer, offset, value, _):
-            return f"{buffer.name}[{print_index(offset)}] = {print_expr(value)}"
+            return f"{_element(buffer, offset)} = {print_expr(value)}"
+
+
+def _element(b: Buffer, offset: Index) -> str:
+    return f"{b.name}[{print_index(offset)}]"
+
+
+def _pair(b: Buffer, offset: Index) -> str:
+    return f"{b.name}[{print_index(offset)}, +1]"

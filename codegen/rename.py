@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from jstitch.codegen.kernel_ir import OTHER, Accumulator, Combine, Instr, Lane, Nest, Stage
+from jstitch.codegen.kernel_ir import OTHER, Accumulator, Combine, Instr, Lane, Nest
+from jstitch.codegen.map_kernel import map_nests
 from jstitch.ir.expr import Call, Const, Expr, Number, Ref, rename_index, replace_refs
 from jstitch.ir.index import Index
 
@@ -19,12 +20,7 @@ L = TypeVar("L", bound=Lane)
 
 def rename_lane(lane: L, tag: str) -> L:
     """The lane with `tag` in the name of every value."""
-    return replace(lane, stages=tuple(rename_stage(s, tag) for s in lane.stages)) if tag else lane
-
-
-def rename_stage(stage: Stage, tag: str) -> Stage:
-    """The stage with `tag` in the name of every value."""
-    return replace(stage, nests=tuple(_nest(nest, tag) for nest in stage.nests))
+    return map_nests(lane, lambda nest: rename_nest(nest, tag)) if tag else lane
 
 
 def tagged(name: str, tag: str) -> str:
@@ -33,7 +29,8 @@ def tagged(name: str, tag: str) -> str:
     return f"{letters}{tag}{name[len(letters) :]}"
 
 
-def _nest(nest: Nest, tag: str) -> Nest:
+def rename_nest(nest: Nest, tag: str) -> Nest:
+    """The nest with `tag` in the name of every value."""
     return replace(
         nest,
         accumulators=tuple(_fields(a, tag) for a in nest.accumulators),

@@ -5,6 +5,7 @@
 graph -> graph       the pipeline's passes; what is done to a graph, or to each of its frames, before planning
 graph -> plan        the planners, frame by frame
 plan -> plan         what every planner's plan goes through
+kernel -> kernel     what a target's kernels go through before they are written out
 A pass's keyword-only parameters are its options; `context` is what else it must know.
 """
 
@@ -33,6 +34,7 @@ from jstitch.passes.graph.pipeline import PIPELINE
 from jstitch.passes.lower.rewrite_sums import SUMS
 from jstitch.passes.lower.split_reductions import split_reductions
 from jstitch.passes.planners import AUTO, BEST, LAYERS, dynamic_programming, integer_program
+from jstitch.passes.schedule.kernel_passes import CPU_PASSES, CUDA_PASSES
 
 GraphPass = Callable[[Graph, Context], Graph]
 
@@ -112,8 +114,10 @@ PASSES: tuple[NamedPass, ...] = (
         run_on=_on_ops(lambda ops, outputs, profile: split_reductions(ops)),
         about=split_reductions,
     ),
+    *CPU_PASSES,
+    *CUDA_PASSES,
 )
-"""In the order in which they run; the last four are done to each pattern's ops when it becomes a kernel."""
+"""In the order in which they run; those after `absorb_updates` to each pattern's ops, and to its kernel."""
 
 NAMES = tuple(p.name for p in PASSES)
 _BY_NAME = {p.name: p for p in PASSES}

@@ -28,6 +28,7 @@ ROOMS = (
     "jstitch.codegen",
     "jstitch.passes.base",
     "jstitch.passes.graph",
+    "jstitch.passes.schedule",
     "jstitch.passes.lower",
     "jstitch.passes.cost",
     "jstitch.passes.fuse",

@@ -10,8 +10,7 @@ from jstitch.codegen.backend import Built, CannotBuildError, KernelCall
 from jstitch.codegen.cpu.build import prepare
 from jstitch.codegen.cpu.check_integers import check_integers
 from jstitch.codegen.cpu.emit import Emitted, emit
-from jstitch.codegen.cpu.stream import Streamed
-from jstitch.codegen.kernel_ir import Buffer, Kernel, Load, Store
+from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.memory_map import arena_map, memory_fields
 from jstitch.runtime.cpu_handler import TARGET
 
@@ -40,7 +39,7 @@ class CpuBackend:
             aliases,
             beside=_is_beside(kernel),
         )
-        return Built(emitted.source.text, (call,), describe=lambda: _describe(emitted))
+        return Built(emitted.source.text, (call,), describe=lambda: _describe(kernel, emitted))
 
 
 def _is_beside(kernel: Kernel) -> bool:
@@ -56,12 +55,8 @@ def _is_beside(kernel: Kernel) -> bool:
     return (many and nbytes <= QUICK) or (fresh >= LARGE_RESULTS and nbytes <= HEAP)
 
 
-def _describe(emitted: Emitted) -> dict[str, Any]:
+def _describe(kernel: Kernel, emitted: Emitted) -> dict[str, Any]:
     """source: all of it but its text."""
     fields = json.loads(emitted.source.payload)
     del fields["text"]
-    return {"target": "cpu", "source": fields, "memory": memory_fields(arena_map(emitted.kernel, _touched))}
-
-
-def _touched(i: Load | Store) -> tuple[Buffer, ...]:
-    return (i.buffer, i.tile) if isinstance(i, Streamed) else (i.buffer,)
+    return {"target": "cpu", "source": fields, "memory": memory_fields(arena_map(kernel))}

@@ -14,11 +14,7 @@ from dataclasses import dataclass
 from jstitch.codegen.branches import choose_branch, indent
 from jstitch.codegen.comments import stage_comments
 from jstitch.codegen.cpu.assign_slots import Slots
-from jstitch.codegen.cpu.bound_exponents import bound_exponents
-from jstitch.codegen.cpu.halves import LoadPair, PairLoop, StorePair, pair_halves
-from jstitch.codegen.cpu.invariant_divisors import divide_by_invariants
 from jstitch.codegen.cpu.prefetch import LINE, Ask, prefetches
-from jstitch.codegen.cpu.stream import Streamed, stream_results
 from jstitch.codegen.kernel_ir import (
     ROW,
     STEP,
@@ -28,12 +24,16 @@ from jstitch.codegen.kernel_ir import (
     Lane,
     Let,
     Load,
+    LoadPair,
     Loop,
     Nest,
     Phase,
     Space,
     Stage,
     Store,
+    StorePair,
+    Streamed,
+    touched_by,
 )
 from jstitch.codegen.kernel_source import KernelSource, PhaseSource
 from jstitch.codegen.print_expr import print_expr
@@ -44,20 +44,15 @@ from jstitch.ir.index import Index, floordiv, mul
 
 @dataclass(frozen=True)
 class Emitted:
-    """The source, and what its slots are: operand and result numbers of the kernel, in slot order.
-
-    kernel: as it was written out, with the tiles of streamed results.
-    """
+    """The source, and what its slots are: operand and result numbers of the kernel, in slot order."""
 
     source: KernelSource
     operands: tuple[int, ...]
     results: tuple[int, ...]
-    kernel: Kernel
 
 
 def emit(kernel: Kernel) -> Emitted:
     """Source whose phase functions have the runtime's signature (see kernel_source)."""
-    kernel = pair_halves(stream_results(divide_by_invariants(bound_exponents(kernel))))
     slots = Slots(kernel)
     lines: list[str] = []
     for n, phase in enumerate(kernel.phases):
@@ -76,7 +71,7 @@ def emit(kernel: Kernel) -> Emitted:
         kernel.arena_bytes,
         phases,
     )
-    return Emitted(source, tuple(slots.operands), tuple(slots.results), kernel)
+    return Emitted(source, tuple(slots.operands), tuple(slots.results))
 
 
 def _imports(body: str) -> str:
@@ -242,8 +237,8 @@ class _Lane:
         if loop.var.name != ROW:
             return f"for {loop.var.name} in range({loop.lo}, {loop.hi}):"
         if self.lane.flat:
-            pairs = isinstance(loop, PairLoop)
-            return f"for {ROW} in range({'quotient(lo, 2), quotient(hi, 2)' if pairs else 'lo, hi'}):"
+            share = "lo, hi" if loop.each == 1 else f"quotient(lo, {loop.each}), quotient(hi, {loop.each})"
+            return f"for {ROW} in range({share}):"
         return f"for {ROW} in range({STEP} * {step}, {STEP} * {step} + {step}):" if step > 1 else None
 
     def _instr(self, instr: Instr) -> str:
@@ -292,13 +287,7 @@ def _shared_scopes(number: Mapping[Buffer, int]) -> dict[Buffer, int]:
 
 def _buffers(lane: Lane) -> list[Buffer]:
     """Buffers that a lane touches, in order of first use."""
-    found: dict[Buffer, None] = {}
-    for i in _instructions(lane.stages):
-        if not isinstance(i, Let):
-            found[i.buffer] = None
-        if isinstance(i, Streamed):
-            found[i.tile] = None
-    return list(found)
+    return list(dict.fromkeys(b for i in _instructions(lane.stages) for b in touched_by(i)))
 
 
 def _streams(instructions: Iterable[Instr]) -> list[Streamed]:
@@ -306,7 +295,4 @@ def _streams(instructions: Iterable[Instr]) -> list[Streamed]:
 
 
 def _instructions(stages: Sequence[Stage]) -> Iterator[Instr]:
-    for stage in stages:
-        for nest in stage.nests:
-            yield from nest.body
-            yield from nest.after
+    return (i for stage in stages for nest in stage.nests for i in nest.instructions)

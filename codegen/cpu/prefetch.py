@@ -22,9 +22,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jstitch.codegen.cpu.stream import Streamed
 from jstitch.codegen.intrinsics import cycles
-from jstitch.codegen.kernel_ir import ROW, STEP, Buffer, Lane, Let, Load, Space, Stage, Store
+from jstitch.codegen.kernel_ir import ROW, STEP, Buffer, Lane, Let, Load, Space, Stage, Store, Streamed
 from jstitch.ir.expr import Call
 from jstitch.ir.index import Index, Var
 
@@ -97,7 +96,7 @@ def _written(lane: Lane, stages: Sequence[Stage], in_place: Collection[Buffer]) 
 
 def _touches(stage: Stage) -> Iterator[Load | Store]:
     for nest in stage.nests:
-        yield from (i for i in (*nest.body, *nest.after) if isinstance(i, Load | Store))
+        yield from (i for i in nest.instructions if isinstance(i, Load | Store))
 
 
 def _row_bytes(lane: Lane, touched: Iterable[Load | Store]) -> dict[Buffer, int]:

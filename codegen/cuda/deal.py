@@ -88,7 +88,7 @@ class Dealt:
 
     @property
     def instructions(self) -> tuple[Instr, ...]:
-        return (*self.nest.body, *self.nest.after)
+        return self.nest.instructions
 
 
 def deal(nest: Nest, flat: bool = False) -> Dealt:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jstitch.codegen.branches import choose_branch, indent
-from jstitch.codegen.cuda.divide_phases import divide_phases
 from jstitch.codegen.cuda.emit_lane import LaneText, emit_lane
 from jstitch.codegen.cuda.emit_strips import emit_strips
 from jstitch.codegen.cuda.emit_tiles import emit_tiles
@@ -19,8 +18,7 @@ from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.cuda.index_bits import index_bits
 from jstitch.codegen.cuda.launch_buffers import LaunchBuffers, launch_buffers, touched_buffers
 from jstitch.codegen.cuda.source import CudaSource, Launch, Mode, Parameter
-from jstitch.codegen.cuda.strips import StripLane, in_strips
-from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase
+from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, StripLane
 from jstitch.codegen.memory_map import LaneMap
 from jstitch.codegen.rename import rename_lane
 
@@ -31,7 +29,7 @@ BLOCK = 256
 class Emitted:
     """The source, its launches' phases and buffers, and where lanes keep values (alike ones once).
 
-    phases: one for each launch; they may be fewer than the kernel's (`in_strips`) or more (`divide_phases`).
+    phases: one for each launch; they may be more than the kernel's (`_by_block`).
     """
 
     source: CudaSource
@@ -42,14 +40,13 @@ class Emitted:
 
 def emit(kernel: Kernel, arena_bytes: int) -> Emitted:
     """Text and launches of a kernel. arena_bytes: shared memory that a CTA may have. Raises NoRoom."""
-    in_place = {kernel.results[r]: kernel.args[a] for r, a in kernel.aliases.items()}
     parts: list[_Phase] = []
     written: set[Buffer] = set()
-    todo = divide_phases(in_strips(kernel.phases, in_place), in_place)
+    todo = list(kernel.phases)
     while todo:
         phase = todo.pop(0)
         try:
-            part = _Phase(phase, f"phase{len(parts)}", in_place, written, arena_bytes)
+            part = _Phase(phase, f"phase{len(parts)}", kernel.in_place, written, arena_bytes)
         except NoRoom:
             alike = _by_block(phase, arena_bytes)
             if len(alike) == 1:

@@ -21,12 +21,23 @@ from jstitch.codegen.cuda.emit_lane import LaneText, RowLane, share_begins
 from jstitch.codegen.cuda.emit_nest import Names, NestText, guarded
 from jstitch.codegen.cuda.exchange import Team, exchange_slices, slices_bytes
 from jstitch.codegen.cuda.homes import Common, Homes, InRegisters, NoRoom, find_homes
-from jstitch.codegen.cuda.strips import BAND, STRIP, StripLane
 from jstitch.codegen.cuda.traffic import traffic
-from jstitch.codegen.kernel_ir import ROW, Buffer, Combine, Instr, Let, Load, Space, Store
-from jstitch.codegen.rename import rename_stage
+from jstitch.codegen.kernel_ir import (
+    ROW,
+    STRIP,
+    Buffer,
+    Combine,
+    Instr,
+    Let,
+    Load,
+    Space,
+    Store,
+    StripLane,
+)
+from jstitch.codegen.rename import rename_nest
 from jstitch.ir.index import Var, var
 
+BAND = "band"  # the program's band of rows
 TOGETHER = 4  # rows of a team
 LONG = 40  # instructions of an element above which a row has loads enough, and registers would not last
 
@@ -89,8 +100,8 @@ class _Columns:
 
     def __post_init__(self) -> None:
         self.team = Team.fitting(1 << (self.lane.columns - 1).bit_length(), self.block)
-        stages = (rename_stage(s, self.tag) for s in self.lane.stages[: self.lane.before])
-        self.nests = [[deal(n) for n in s.nests] for s in stages]
+        stages = self.lane.stages[: self.lane.before]
+        self.nests = [[deal(rename_nest(n, self.tag)) for n in s.nests] for s in stages]
         self.nbytes = sum(slices_bytes(d.combines, self.team) for stage in self.nests for d in stage)
         for b in self.lane.common:
             self.common[b] = Common(self.nbytes)

@@ -55,4 +55,4 @@ def touched_buffers(lane: Lane) -> list[Buffer]:
 
 def _instructions(lane: Lane) -> list[Load | Store | Let]:
     nests = (nest for stage in lane.stages for nest in stage.nests)
-    return [i for nest in nests for i in (*nest.body, *nest.after)]
+    return [i for nest in nests for i in nest.instructions]

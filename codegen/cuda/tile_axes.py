@@ -76,7 +76,7 @@ def _only_nest(lane: Lane) -> Nest | None:
     if len(nests) != 1 or lane.stages[0].once or lane.step != 1:
         return None
     (nest,) = nests
-    memory = [i for i in (*nest.body, *nest.after) if not isinstance(i, Let)]
+    memory = [i for i in nest.instructions if not isinstance(i, Let)]
     stores = [i for i in memory if isinstance(i, Store)]
     variables = {a.name for i in memory for a in atoms([i.offset]) if isinstance(a, Var)}
     known = {loop.var.name for loop in nest.loops}

@@ -54,7 +54,7 @@ def reread_bytes(lane: Lane, arena_bytes: int, block: int) -> int:
 
 def _has_tiles(lane: Lane) -> bool:
     nests = (nest for stage in lane.stages for nest in stage.nests)
-    accesses = (i for nest in nests for i in (*nest.body, *nest.after) if not isinstance(i, Let))
+    accesses = (i for nest in nests for i in nest.instructions if not isinstance(i, Let))
     return any(i.buffer.space is Space.ARENA for i in accesses)
 
 

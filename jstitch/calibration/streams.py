@@ -20,8 +20,11 @@ from jstitch.codegen.cpu.backend import CpuBackend
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops.build import add
 from jstitch.ir.types import DType, TensorType
+from jstitch.options import CompileOptions
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.profile import CPU
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from jstitch.runtime.process_block import set_num_threads
 
 FEW = 2
@@ -53,7 +56,7 @@ def _kernel(chains: list[list[Op]]) -> KernelCall:
     ops = [op for chain in chains for op in chain]
     inputs = [chain[0].operands[0] for chain in chains]
     kernel = lower_kernel("calibration", ops, inputs, [chain[-1].result for chain in chains], CPU)
-    (call,) = CpuBackend().build(kernel, None).calls
+    (call,) = CpuBackend().build(schedule_kernel(kernel, Context(CompileOptions(), CPU)), None).calls
     return call
 
 

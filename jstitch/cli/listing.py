@@ -20,7 +20,7 @@ WIDTH = 120
 @click.command("passes")
 @JSON
 def passes(as_json: bool) -> None:
-    """What `opt --passes` takes: graph passes in the order in which they run, planners, passes on plans."""
+    """What `opt --passes` takes, in order: passes on graphs, planners, passes on plans, and on kernels."""
     _show([_row(p) for p in PASSES], as_json)
 
 

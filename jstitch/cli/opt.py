@@ -42,6 +42,7 @@ from jstitch.ir.printer import print_graph
 from jstitch.passes.base.context import Context, Returned
 from jstitch.passes.base.named_pass import NamedPass
 from jstitch.passes.named_passes import NAMES, default_passes
+from jstitch.passes.schedule.kernel_passes import kernel_passes
 
 NAME = click.Choice(NAMES)
 
@@ -77,7 +78,7 @@ def _pipeline(_: click.Context, __: click.Parameter, text: str | None) -> tuple[
 @click.option("--print-before", multiple=True, type=NAME, metavar="PASS", help="To stderr, before it runs.")
 @click.option("--print-after", multiple=True, type=NAME, metavar="PASS", help="To stderr, after it ran.")
 @click.option("--print-after-all", is_flag=True, help="To stderr, after every pass.")
-@click.option("--verify-each", is_flag=True, help="Check the graph, or the plans, after every pass.")
+@click.option("--verify-each", is_flag=True, help="Check the graph, plans or kernels after every pass.")
 @click.option("--stop-after", type=NAME, metavar="PASS", help="Run no pass after this one.")
 @click.option("--time-passes", is_flag=True, help="Print each pass's time to stderr.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: the passes with times, and the text.")
@@ -108,14 +109,16 @@ def opt(
 ) -> None:
     """Run passes on a StableHLO module (text or bytecode; '-' reads stdin) and print the result.
 
-    `jstitch passes` lists them. Graph passes come first, then a planner, then passes on its plan.
+    `jstitch passes` lists them. Graph passes come first, then a planner, passes on its plan, and passes on
+    the kernels that its patterns become.
     """
     options = make_options(target, planner, tune).replace(templates=templates)
+    target_ = target_of(options)
     if passes is None:
-        passes = default_passes(options.planner if emit in _NEED_A_PLAN else None)
+        planned = default_passes(options.planner if emit in _NEED_A_PLAN else None)
+        passes = (*planned, *(kernel_passes(target_.profile.machine) if emit in _NEED_KERNELS else ()))
     passes = _until(passes, stop_after)
     watch = Watch(print_before, NAMES if print_after_all else print_after, verify_each)
-    target_ = target_of(options)
     with progress(len(passes) + 2) as step:
         step(f"read {file}")
         module = read_module(file)
@@ -159,7 +162,8 @@ def _planned(subject: Subject) -> Subject:
     state = subject.state
     if state.planning:
         return subject
-    for p in default_passes(subject.context.options.planner)[len(default_passes(None)) :]:
+    planning = default_passes(subject.context.options.planner)[len(default_passes(None)) :]
+    for p in (*planning, *kernel_passes(subject.context.machine)):
         state = state.after(p, subject.context)
     return replace(subject, state=state)
 
@@ -170,6 +174,7 @@ def _stitched(subject: Subject) -> Graph:
         *(state.graph, context, "kernel", Dump(None, (), True), subject.target.backend),
         given_memory(state.graph, subject.returned.homes),
         planner=lambda frame, _: state.plan(frame, context),
+        scheduling=state.scheduling,
     )
 
 
@@ -194,7 +199,8 @@ EMIT: dict[str, Callable[[Subject], str]] = {
     "stitched": lambda subject: str(export_module(_stitched(subject), emit_kernel=emit_kernel)),
     "dot": lambda subject: draw_graph(subject.state.graph, subject.state.plans),
 }
-_NEED_A_PLAN = ("plan", "kernels", "source", "stitched", "dot")
+_NEED_KERNELS = ("kernels", "source", "stitched")
+_NEED_A_PLAN = ("plan", "dot", *_NEED_KERNELS)
 
 
 def _time_table(times: Sequence[Timed]) -> Table:

@@ -33,6 +33,7 @@ _GRAMMAR = r"""
 _HINTS = {
     Form.GRAPH: "put a planner (plan_layers, plan_ilp, plan_dp) before it",
     Form.PLAN: "put it before the planner",
+    Form.KERNEL: "put it before the passes on kernels",
 }
 
 
@@ -73,6 +74,8 @@ class _Build(Transformer[Any, Any]):
 def _check_order(passes: Sequence[NamedPass]) -> None:
     has = Form.GRAPH
     for p in passes:
+        if (has, p.takes) == (Form.PLAN, Form.KERNEL):
+            has = Form.KERNEL  # patterns become kernels by themselves
         if p.takes is not has:
             raise ParseError(f"a {p.takes.value} for {p.name}", f"a {has.value} before it", hint=_HINTS[has])
         has = p.gives

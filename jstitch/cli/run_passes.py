@@ -1,14 +1,17 @@
-"""Named passes one after the other, on a graph and then on the plans of its frames, watched."""
+"""Named passes one after the other, on a graph, the plans of its frames, and their kernels, watched."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import click
 
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.codegen.print_kernel import print_kernel
 from jstitch.errors import VerifyError
 from jstitch.ir.graph import Graph
 from jstitch.ir.printer import print_graph
@@ -20,16 +23,21 @@ from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.hold_together import Held, hold_together, release
 from jstitch.passes.fuse.print_plan import print_plan
 from jstitch.passes.graph.pipeline import frames
+from jstitch.passes.lower.check_kernel import check_kernel
 
 
 @dataclass(frozen=True)
 class State:
-    """A graph; once a planner ran, its frames' plans, outermost first, and the passes that made them."""
+    """A graph; once a planner ran, its frames' plans, outermost first, and the passes that made them.
+
+    scheduling: passes that wait for the kernels, which are made when something prints them.
+    """
 
     graph: Graph
     unreleased: tuple[FusionPlan, ...] = ()
     planning: tuple[NamedPass, ...] = ()
     held: tuple[Held, ...] = ()
+    scheduling: tuple[NamedPass, ...] = ()
 
     @property
     def plans(self) -> tuple[FusionPlan, ...]:
@@ -39,6 +47,8 @@ class State:
         """What the pass makes of it. Raises what the pass raises."""
         if p.gives is Form.GRAPH:
             return State(p.run(self.graph, context))
+        if p.gives is Form.KERNEL:
+            return replace(self, scheduling=(*self.scheduling, p))
         held, subjects = self.held, cast(Sequence[Any], self.unreleased)
         if p.takes is Form.GRAPH:
             held = tuple(hold_together(frame, context) for frame in frames(self.graph))
@@ -96,6 +106,9 @@ class Watch:
     times: list[Timed] = field(default_factory=list)
 
     def run(self, p: NamedPass, state: State, context: Context) -> State:
+        """What is left by a pass on graphs or plans; one on kernels is watched when there are any."""
+        if p.gives is Form.KERNEL:
+            return state.after(replace(p, run_on=partial(self._kernel, p)), context)
         if p.name in self.before:
             click.echo(f"// -- before {p.name}\n{state}", err=True)
         start = time.perf_counter()
@@ -107,3 +120,20 @@ class Watch:
             click.echo(f"// -- after {p.name}\n{state}", err=True)
         self.times.append(Timed(p.name, seconds, state.size, "patterns" if state.planning else "ops"))
         return state
+
+    def _kernel(self, p: NamedPass, kernel: Kernel, context: Context, **settings: Any) -> Kernel:
+        """What a pass on kernels leaves. Raises VerifyError, with the pass's name."""
+        if p.name in self.before:
+            click.echo(f"// -- before {p.name}\n{print_kernel(kernel)}", err=True)
+        start = time.perf_counter()
+        made: Kernel = p.run(kernel, context)
+        seconds = time.perf_counter() - start
+        if self.verify and (problems := check_kernel(made)):
+            where = f"{kernel.name}, after {p.name}"
+            raise VerifyError(
+                "a kernel that keeps its bounds and its order", "; ".join(problems), where=where
+            )
+        if p.name in self.after:
+            click.echo(f"// -- after {p.name}\n{print_kernel(made)}", err=True)
+        self.times.append(Timed(p.name, seconds, sum(1 for _ in made.instructions()), "instructions"))
+        return made

@@ -9,7 +9,7 @@ import itertools
 import json
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from jstitch.passes.graph.pipeline import Step
 from jstitch.passes.lower.check_kernel import check_kernel
 
 SCHEMA = 1  # of a kernel's .json
+AFTER = "after_"  # a pass's name follows
 _calls = itertools.count()
 
 
@@ -45,9 +46,9 @@ class Dump:
     seen: Observed | None = None
     count: itertools.count[int] = field(default_factory=itertools.count)
 
-    def text(self, name: str, make: Callable[[], str]) -> None:
-        """Write one numbered file, and print it when the options ask for its name."""
-        stage = name.partition(".")[0]
+    def text(self, name: str, make: Callable[[], str], stage: str = "") -> None:
+        """Write one numbered file, and print it when the options ask for its stage, or else its name."""
+        stage = stage or name.partition(".")[0]
         if self.folder is None and stage not in self.print_after:
             return
         content = make()
@@ -90,17 +91,23 @@ class Dump:
                 raise VerifyError("a disjoint, acyclic plan with all its reasons", "; ".join(problems))
         self.text("plan.txt", lambda: print_plan(plan))
 
-    def check(self, kernel: Kernel) -> None:
+    def check(self, kernel: Kernel, where: str) -> None:
         """Raise VerifyError when the kernel could read or write where or when it must not."""
         problems = check_kernel(kernel) if self.verify else ()
         if problems:
-            found = "; ".join(problems)
-            raise VerifyError("a kernel that keeps its bounds and its order", found, where=kernel.name)
+            raise VerifyError(
+                "a kernel that keeps its bounds and its order", "; ".join(problems), where=where
+            )
 
-    def kernel(self, name: str, pattern: FusionPattern, kernel: Kernel, made: backend.Built) -> None:
+    def kernel(self, pattern: FusionPattern, forms: Mapping[str, Kernel], made: backend.Built) -> None:
+        """A kernel as it was lowered, then as each pass changed it. forms: by the files' endings."""
+        *_, kernel = forms.values()
+        name = kernel.name
         if self.seen is not None:
             self.seen.built.append(Built(pattern, name, kernel, made.text))
-        self.text(f"{name}.kernel.txt", lambda: print_kernel(kernel))
+        for ending, form in forms.items():
+            stage = ending.removeprefix(AFTER) if ending.startswith(AFTER) else name
+            self.text(f"{name}.{ending}.txt", lambda form=form: print_kernel(form), stage)  # type: ignore[misc]
         self.text(f"{name}.py", lambda: made.text)
         for launch in made.compiled:
             self.text(f"{name}.{launch}", lambda launch=launch: made.compiled[launch])  # type: ignore[misc]

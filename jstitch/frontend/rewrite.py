@@ -17,7 +17,7 @@ from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.ask import UnansweredError
 from jstitch.frontend.asked_gate import PREPARATIONS, AskedGate, Form, Preparation, ask, is_in_question
 from jstitch.frontend.custom_call import emit_kernel
-from jstitch.frontend.dump import Dump, open_dump
+from jstitch.frontend.dump import AFTER, Dump, open_dump
 from jstitch.frontend.exporter import export_graph
 from jstitch.frontend.importer import import_ops
 from jstitch.frontend.loop_gate import gate_loops
@@ -26,6 +26,7 @@ from jstitch.frontend.mlir import print_ops
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import KERNEL
 from jstitch.passes.base.context import Context, Returned
+from jstitch.passes.base.named_pass import NamedPass
 from jstitch.passes.base.plan import FusionPattern
 from jstitch.passes.fuse.absorb_updates import contracted
 from jstitch.passes.fuse.alias_donated import alias_donated, carried_by_loops
@@ -41,6 +42,7 @@ from jstitch.passes.lower.choose_template import best_kernel
 from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.planners import Planner
+from jstitch.passes.schedule.kernel_passes import kernel_passes, schedule_kernel
 from jstitch.runtime.report import note
 
 _names: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
@@ -205,14 +207,17 @@ def stitch_graph(
     gate: Gate | None = None,
     planner: Planner | None = None,
     taken: Collection[str] = (),
+    scheduling: Sequence[NamedPass] | None = None,
 ) -> Graph:
     """Plan every frame and put a `jstitch.kernel` op in the place of every pattern.
 
     donated: graph inputs whose memory may be written -> the output that takes it. gate: which kernels stay.
-    planner: of frames; None: `plan_frame`. taken: names of the program's other kernels.
+    planner: of frames; None: `plan_frame`. taken: names of the program's other kernels. scheduling: what
+    kernels go through; None: the target's passes.
     """
     memory = {**carried_by_loops(graph), **donated}
-    builder = _Builder(name, context, dump, backend, memory, gate, KernelNames(taken))
+    passes = kernel_passes(context.machine) if scheduling is None else scheduling
+    builder = _Builder(name, context, dump, backend, memory, gate, KernelNames(taken), passes)
     plan = planner or plan_frame
     tree = plan_tree(keep_counters(graph), lambda frame: plan(copy_carried(frame, context), context))
     if planner is None and context.options.tune != "off":
@@ -232,10 +237,11 @@ class _Builder:
         donated: Mapping[Value, Value],
         gate: Gate | None,
         names: KernelNames,
+        scheduling: Sequence[NamedPass],
     ) -> None:
         self.name, self.context, self.dump = name, context, dump
         self.backend, self.donated, self.gate = backend, donated, gate
-        self.names = names
+        self.names, self.scheduling = names, scheduling
         self._kernels: WeakKeyDictionary[FusionPattern, Kernel] = WeakKeyDictionary()
 
     def leave(self, pattern: FusionPattern) -> None:
@@ -255,12 +261,24 @@ class _Builder:
             self._kernels[pattern] = alias_donated(kernel, pattern, self.donated)
         return self._kernels[pattern]
 
+    def _scheduled(self, kernel: Kernel) -> dict[str, Kernel]:
+        """The kernel, and what each pass makes of it, all checked, by the endings of their files."""
+        forms: dict[str, Kernel] = {}
+
+        def add(ending: str, form: Kernel) -> None:
+            self.dump.check(form, f"{form.name}, {ending}")
+            forms[ending] = form
+
+        add("kernel", kernel)
+        schedule_kernel(kernel, self.context, self.scheduling, lambda name, form: add(AFTER + name, form))
+        return forms
+
     def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:
         """Attributes of the kernel op; None when no kernel can express the pattern (it stays XLA's)."""
         name, wanted = self.names.unique(name_kernel(pattern, self.name)), demanded(pattern)
         try:
-            kernel = replace(self._lowered(pattern), name=name)
-            self.dump.check(kernel)
+            forms = self._scheduled(replace(self._lowered(pattern), name=name))
+            *_, kernel = forms.values()
             built = self.backend.build(kernel, self.context.options.cache_dir)
         except (CannotLowerError, CannotBuildError) as error:
             if wanted is not None:
@@ -278,5 +296,5 @@ class _Builder:
         if wanted is None and self.gate is not None and not self.gate.keeps(pattern, attrs):
             self.dump.refused(name, pattern, self.gate.reason)
             return None
-        self.dump.kernel(name, pattern, kernel, built)
+        self.dump.kernel(pattern, forms, built)
         return attrs

@@ -24,7 +24,7 @@ from jstitch.frontend.dump import SCHEMA
 LARGEST = 1 << 30  # bytes of a file that is read
 _FILE = re.compile(r"(\d{2,})_(.+)\.(txt|mlir|py|ptx|json)")
 _CALL = re.compile(r"(.*)_(\d+)")
-_KERNEL = re.compile(r"(.+?)\.(kernel\.txt|py|json|refused\.txt|\w+\.ptx)")
+_KERNEL = re.compile(r"(.+?)\.((?:kernel|refused|after_\w+)\.txt|py|json|\w+\.ptx)")
 _OP = re.compile(r'^\s*(?:%[^=]* = )?"?([a-z_]+\.[a-z_][\w.]*)"?(?=[ (])', re.M)
 WRITTEN = "a folder that dump_dir (JSTITCH_DUMP_DIR) wrote"
 
@@ -71,7 +71,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class DumpedKernel:
-    """Files of one kernel by ending: `kernel.txt`, `py`, `json`, `phase0.ptx`, or only `refused.txt`."""
+    """Files of one kernel by ending: `kernel.txt`, `py`, `json`, `phase0.ptx`, or only `refused.txt`.
+
+    `after_<pass>.txt`: as a pass on kernels changed it.
+    """
 
     name: str
     files: Mapping[str, Stage]

@@ -28,6 +28,7 @@ from jstitch.passes.lower.choose_template import best_kernel
 from jstitch.passes.lower.latency_cpu import cpu_phases
 from jstitch.passes.lower.latency_gpu import WarpWork, lane_homes, launch_latency, thread_work
 from jstitch.passes.lower.latency_value import Latency
+from jstitch.passes.schedule.kernel_passes import schedule_kernel
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class KernelMaker:
         inputs, _, outputs = contracted(pattern)
         try:
             kernel = best_kernel("kernel", pattern.ops, inputs, outputs, self.context, pattern.updates)
-            return _facts(kernel, pattern, self.context.machine)
+            return _facts(schedule_kernel(kernel, self.context), pattern, self.context.machine)
         except (CannotLowerError, CannotBuildError, NoRoom) as error:
             return error.reason
 

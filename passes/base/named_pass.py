@@ -23,6 +23,7 @@ class Form(enum.Enum):
 
     GRAPH = "graph"
     PLAN = "plan"
+    KERNEL = "kernel"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class NamedPass:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, subject: Any, context: Context) -> Any:
-        """A Graph or a FusionPlan from one. Raises what the pass raises."""
+        """A Graph, a FusionPlan or a Kernel from one. Raises what the pass raises."""
         return self.run_on(subject, context, **self.settings)
 
     @property
@@ -83,3 +84,4 @@ def _read(owner: str, name: str, wanted: Any, words: Sequence[str]) -> Any:
 graph_pass = partial(NamedPass, takes=Form.GRAPH, gives=Form.GRAPH)
 planner_pass = partial(NamedPass, takes=Form.GRAPH, gives=Form.PLAN)
 plan_pass = partial(NamedPass, takes=Form.PLAN, gives=Form.PLAN)
+kernel_pass = partial(NamedPass, takes=Form.KERNEL, gives=Form.KERNEL)

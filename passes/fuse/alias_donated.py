@@ -65,7 +65,7 @@ def _overwrites(nest: Nest, arg: Buffer, result: Buffer) -> bool:
     """Whether the nest loads no element of the argument but the one that it stores next."""
     stored: set[object] = set()
     loaded: set[object] = set()
-    for instr in (*nest.body, *nest.after):
+    for instr in nest.instructions:
         match instr:
             case Load(_, buffer, offset, _) if buffer is arg:
                 if offset in stored:
@@ -83,8 +83,8 @@ def _nests_by_buffer(kernel: Kernel) -> dict[Buffer, list[_Touch]]:
     found: dict[Buffer, list[_Touch]] = {}
     for number, phase in enumerate(kernel.phases):
         for nest in (nest for lane in phase.lanes for stage in lane.stages for nest in stage.nests):
-            stored = {i.buffer for i in (*nest.body, *nest.after) if isinstance(i, Store)}
-            loaded = {i.buffer for i in (*nest.body, *nest.after) if isinstance(i, Load)}
+            stored = {i.buffer for i in nest.instructions if isinstance(i, Store)}
+            loaded = {i.buffer for i in nest.instructions if isinstance(i, Load)}
             for buffer in stored | loaded:
                 found.setdefault(buffer, []).append(_Touch(number, nest, buffer in stored))
     return found

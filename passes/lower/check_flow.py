@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,20 +19,25 @@ from jstitch.codegen.kernel_ir import (
     PROGRAM,
     ROW,
     STEP,
+    STRIP,
     Buffer,
     Kernel,
     Lane,
     Load,
+    LoadPair,
     Nest,
     Space,
-    Stage,
     Store,
+    StorePair,
+    StripLane,
+    is_repeated,
 )
 from jstitch.codegen.print_index import print_index
 from jstitch.ir.index import Clamp, Dynamic, FloorDiv, Index, Mod, Var, atoms, const, substitute
 
 LIMIT = 1 << 18  # points of one kernel
 NOBODY, ONCE = -1, -1
+NUMBER = (1 << 32) - 1  # of a program in its lane
 
 
 def check_flow(kernel: Kernel) -> Iterator[str]:
@@ -45,7 +50,7 @@ def check_flow(kernel: Kernel) -> Iterator[str]:
         for q, lane in enumerate(phase.lanes):
             for s, stage in enumerate(lane.stages):
                 for nest in stage.nests:
-                    found = flow.nest(lane, q, stage, nest)
+                    found = flow.nest(_Around(lane, q, s, nest), nest)
                     yield from (f"phase {p}, lane {q}, stage {s}: {text}" for text in found)
     for n, b in enumerate(kernel.results):
         if n in kernel.updates:
@@ -59,10 +64,10 @@ def _points(kernel: Kernel) -> int:
     total = 0
     for phase in kernel.phases:
         for lane in phase.lanes:
-            for stage in lane.stages:
-                for nest in stage.nests:
-                    inner = math.prod(x.hi - x.lo for x in nest.loops if x.var.name != ROW)
-                    total += lane.rows * inner * (len(nest.body) + len(nest.after))
+            steps = lane.rows * (lane.strips if isinstance(lane, StripLane) else 1)
+            for nest in (nest for stage in lane.stages for nest in stage.nests):
+                inner = math.prod(x.hi - x.lo for x in nest.loops if x.var.name != ROW)
+                total += steps * inner * len(nest.instructions)
     return total + sum(b.type.size for b in (*kernel.args, *kernel.results, *kernel.scratch))
 
 
@@ -125,25 +130,25 @@ class _Flow:
         for m in self.memory.values():
             m.old |= m.writer != NOBODY
 
-    def nest(self, lane: Lane, number: int, stage: Stage, nest: Nest) -> Iterator[str]:
+    def nest(self, around: _Around, nest: Nest) -> Iterator[str]:
         """All loads, then all stores: a nest may go on from what it stored itself only where that was set."""
-        around = _Around(lane, number, stage, nest)
-        for instr in (*nest.body, *nest.after):
+        for instr in nest.instructions:
             if isinstance(instr, Load) and instr.buffer.space is not Space.ARG:
                 yield from self._load(around, instr)
         loaded = {i.buffer for i in nest.body if isinstance(i, Load)}
-        stores = [i for i in (*nest.body, *nest.after) if isinstance(i, Store)]
+        stores = [i for i in nest.instructions if isinstance(i, Store)]
         goes_on = any(i.buffer in loaded for i in stores)  # it accumulates
-        for instr in (*nest.body, *nest.after):
+        for instr in nest.instructions:
             if isinstance(instr, Store):
                 yield from self._store(around, instr, goes_on)
 
     def _load(self, around: _Around, instr: Load) -> Iterator[str]:
         where = f"{instr.buffer.name}[{print_index(instr.offset)}]"
-        points = around.points(instr.offset, instr.depth)
+        points = around.points(instr)
         if instr.buffer.space is Space.ARENA:
             written = self.tiles.get(instr.buffer)
-            fine = written is not None and (written.all() if points is None else written[points].all())
+            here = None if points is None else (around.owner(instr.buffer, points[0]), points[1])
+            fine = written is not None and (written.all() if here is None else written[here].all())
             if not fine:
                 yield f"{where} is read before it is written in the same step"
             return
@@ -163,14 +168,15 @@ class _Flow:
     def _store(self, around: _Around, instr: Store, goes_on: bool) -> Iterator[str]:
         where = f"{instr.buffer.name}[{print_index(instr.offset)}]"
         moved = instr.buffer in self.updates
-        points = around.points(_unmoved(instr.offset) if moved else instr.offset, instr.depth)
+        points = around.points(replace(instr, offset=_unmoved(instr.offset)) if moved else instr)
         if points is None:
             yield f"{where} is a store at a run-time offset"
             return
         step, offset = points
         if instr.buffer.space is Space.ARENA:
-            empty = np.zeros((around.steps, instr.buffer.type.size), np.bool_)
-            self.tiles.setdefault(instr.buffer, empty)[step, offset] = True
+            owners = around.owner(instr.buffer, np.arange(around.steps)).max(initial=0) + 1
+            empty = np.zeros((owners, instr.buffer.type.size), np.bool_)
+            self.tiles.setdefault(instr.buffer, empty)[around.owner(instr.buffer, step), offset] = True
             return
         m, program = self.memory[instr.buffer], around.program[step]
         if m.old[offset].any():
@@ -213,35 +219,59 @@ def _race(
 class _Around:
     """The steps of a lane, each with its program, and a nest's points in them."""
 
-    def __init__(self, lane: Lane, number: int, stage: Stage, nest: Nest) -> None:
-        self.lane, self.loops, self.once = lane, nest.loops, stage.once
-        programs = np.arange(lane.programs)
-        self.steps = lane.programs if stage.once else lane.rows // lane.step
-        owner = programs if stage.once else _owners(lane)
+    def __init__(self, lane: Lane, number: int, stage: int, nest: Nest) -> None:
+        self.lane, self.loops, self.once, self.stage = lane, nest.loops, lane.stages[stage].once, stage
+        strips = lane.strips if isinstance(lane, StripLane) else 1
+        self.strips = strips
+        self.steps = lane.programs if self.once else lane.rows // lane.step * strips
+        owner = np.arange(lane.programs) if self.once else _owners(lane, strips)
         self.program = owner + (number << 32)  # programs of different lanes differ
 
     def stamp(self, step: np.ndarray) -> np.ndarray:
         return np.full_like(step, ONCE) if self.once else step
 
-    def points(self, offset: Index, depth: int) -> tuple[np.ndarray, np.ndarray] | None:
+    def owner(self, tile: Buffer, step: np.ndarray) -> np.ndarray:
+        """Whose a tile is: a step's, or its program's where that keeps it for all its rows."""
+        kept = isinstance(self.lane, StripLane) and (tile in self.lane.common or self.once)
+        return self.program[step] & NUMBER if kept else step
+
+    def points(self, i: Load | Store) -> tuple[np.ndarray, np.ndarray] | None:
         """(step, element) of every access; None for offsets known at run time only."""
-        if any(isinstance(a, Dynamic) for a in atoms([offset])):
+        if any(isinstance(a, Dynamic) for a in atoms([i.offset])):
             return None
-        loops = [x for x in self.loops[:depth] if x.var.name != ROW]
-        rows = self.lane.step if any(x.var.name == ROW for x in self.loops[:depth]) else 1
-        axes = [np.arange(self.steps), np.arange(rows), *(np.arange(x.lo, x.hi) for x in loops)]
+        inside = self.loops[: i.depth]
+        loops = [x for x in inside if x.var.name != ROW]
+        row_loops = [x for x in inside if x.var.name == ROW]
+        rows = self.lane.step if row_loops else 1
+        each = row_loops[0].each if row_loops else 1
+        axes = [np.arange(0, self.steps, each), np.arange(rows), *(np.arange(x.lo, x.hi) for x in loops)]
         step, row, *inner = np.meshgrid(*axes, indexing="ij")
         known = {x.var.name: values for x, values in zip(loops, inner, strict=True)}
-        known |= {PROGRAM: self.program[step] & 0xFFFFFFFF, STEP: step, ROW: step * self.lane.step + row}
-        found = np.broadcast_to(evaluate_index(offset, known), step.shape)
-        return step.ravel(), found.ravel()
+        program = self.program[step] & NUMBER
+        turn = (step // self.strips * self.lane.step + row) // each
+        known |= {PROGRAM: program, STRIP: program % self.strips, STEP: step, ROW: turn}
+        found = np.broadcast_to(evaluate_index(i.offset, known), step.shape).ravel()
+        step = step.ravel()
+        if isinstance(i, Store) and i.buffer.space is not Space.ARENA:
+            stored = ~self._repeated()[step]
+            step, found = step[stored], found[stored]
+        if not isinstance(i, LoadPair | StorePair):
+            return step, found
+        # The second element is the next row's where a turn takes two rows.
+        return np.concatenate([step, step + each - 1]), np.concatenate([found, found + 1])
+
+    def _repeated(self) -> np.ndarray:
+        """The steps whose results another program stores."""
+        programs = range(self.lane.programs)
+        repeated = np.array([is_repeated(self.lane, self.stage, p) for p in programs])
+        return np.take(repeated, self.program & NUMBER)
 
 
-def _owners(lane: Lane) -> np.ndarray:
-    """The program of each step."""
-    steps, p = lane.rows // lane.step, np.arange(lane.programs)
+def _owners(lane: Lane, strips: int) -> np.ndarray:
+    """The program of each step; each step of a lane of strips is a row of a strip."""
+    steps, shares = lane.rows // lane.step, lane.programs // strips
     if lane.flat:
-        share = lane.share
-        return np.arange(steps) // share
-    ends = (p + 1) * steps // lane.programs
-    return np.searchsorted(ends, np.arange(steps), side="right")
+        return np.arange(steps) // lane.share
+    ends = (np.arange(shares) + 1) * steps // shares
+    share = np.searchsorted(ends, np.arange(steps), side="right")
+    return (share[:, None] * strips + np.arange(strips)).ravel()

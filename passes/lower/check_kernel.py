@@ -13,26 +13,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jstitch.codegen.kernel_ir import (
+    FLAT_ALIGN,
     PROGRAM,
     ROW,
     STEP,
+    STRIP,
     Buffer,
     Kernel,
     Lane,
     Let,
     Load,
-    Loop,
     Nest,
     Space,
     Stage,
     Store,
+    Streamed,
+    StripLane,
 )
 from jstitch.codegen.print_index import print_index
-from jstitch.ir.index import Index, Var, add, bounds, mul, substitute, var
-from jstitch.passes.lower.check_flow import check_flow, values_of
+from jstitch.ir.index import Index
+from jstitch.passes.lower.check_bounds import check_bounds
+from jstitch.passes.lower.check_flow import check_flow
 from jstitch.passes.lower.check_names import check_names
-
-ENUMERATE = 1 << 16  # points up to which an offset is enumerated when its bounds prove too little
 
 
 def check_kernel(kernel: Kernel) -> tuple[str, ...]:
@@ -57,10 +59,24 @@ def _memory(kernel: Kernel) -> Iterator[str]:
     for *_, instr in kernel.instructions():
         if not isinstance(instr, Let) and instr.buffer not in known:
             yield f"{instr.buffer.name} is used and not declared"
+    yield from _streams(kernel)
     yield from _overlaps("phases", [(b, _phases(kernel, b)) for b in kernel.scratch])
     for phase in kernel.phases:
         for lane in phase.lanes:
             yield from _overlaps("stages", _live_tiles(lane))
+
+
+def _streams(kernel: Kernel) -> Iterator[str]:
+    """Tiles of streamed results: in the arena behind everything else, those of one nest apart."""
+    used = max((b.offset + b.type.nbytes for b in kernel.arena), default=0)
+    for nest in (n for p in kernel.phases for lane in p.lanes for s in lane.stages for n in s.nests):
+        end = used
+        for tile in sorted((i.tile for i in nest.body if isinstance(i, Streamed)), key=lambda b: b.offset):
+            if tile.offset < end:
+                yield f"{tile.name} shares bytes with what else a program keeps"
+            end = tile.offset + tile.type.nbytes
+        if end > max(used, kernel.arena_bytes):
+            yield f"streamed results end at byte {end}, the arena has {kernel.arena_bytes}"
 
 
 def _phases(kernel: Kernel, buffer: Buffer) -> list[int]:
@@ -72,7 +88,7 @@ def _live_tiles(lane: Lane) -> list[tuple[Buffer, list[int]]]:
     live: dict[Buffer, list[int]] = {}
     for n, stage in enumerate(lane.stages):
         for nest in stage.nests:
-            for instr in (*nest.body, *nest.after):
+            for instr in nest.instructions:
                 if not isinstance(instr, Let) and instr.buffer.space is Space.ARENA:
                     live.setdefault(instr.buffer, []).append(n)
     return list(live.items())
@@ -100,7 +116,7 @@ def _aliases(kernel: Kernel) -> Iterator[str]:
 
 
 def _touches(nest: Nest, kind: type[Load | Store], buffer: Buffer) -> bool:
-    return any(isinstance(i, kind) and i.buffer is buffer for i in (*nest.body, *nest.after))
+    return any(isinstance(i, kind) and i.buffer is buffer for i in nest.instructions)
 
 
 def _in_place(kernel: Kernel, result: Buffer, arg: Buffer) -> Iterator[str]:
@@ -127,7 +143,7 @@ def _in_place(kernel: Kernel, result: Buffer, arg: Buffer) -> Iterator[str]:
             yield f"{result.name} in place of {arg.name}: another nest of phase {number} loads them"
     loaded: set[Index] = set()
     stored: set[Index] = set()
-    for instr in (*only.body, *only.after):
+    for instr in only.instructions:
         if isinstance(instr, Load) and instr.buffer is result:
             yield f"{result.name} in place of {arg.name}: what stores it loads it"
         if isinstance(instr, Load) and instr.buffer is arg:
@@ -161,9 +177,7 @@ def _instructions(kernel: Kernel) -> Iterator[str]:
 def _nest(lane: Lane, stage: Stage, nest: Nest) -> Iterator[str]:
     yield from _loops(lane, nest)
     yield from check_names(nest, _outside(lane, stage))
-    for instr in (*nest.body, *nest.after):
-        if isinstance(instr, Load | Store):
-            yield from _bounds(instr, lane, nest)
+    yield from check_bounds(nest, lane)
 
 
 def _loops(lane: Lane, nest: Nest) -> Iterator[str]:
@@ -171,59 +185,21 @@ def _loops(lane: Lane, nest: Nest) -> Iterator[str]:
     if len(set(names)) < len(names):
         yield f"two loops over one variable: {', '.join(names)}"
     for loop in nest.loops:
-        extent = lane.step if loop.var.name == ROW else loop.var.extent
+        rows = loop.var.name == ROW
+        extent = lane.step if rows else loop.var.extent
         if not 0 <= loop.lo <= loop.hi <= extent:
             yield f"loop {loop.var.name} runs over [{loop.lo}, {loop.hi}), its extent is {extent}"
-        if loop.var.name == ROW and loop.var.extent != lane.rows:
-            yield f"the row loop has {loop.var.extent} rows, the lane {lane.rows}"
+        if rows and loop.var.extent * loop.each != lane.rows:
+            yield f"the row loop has {loop.var.extent * loop.each} rows, the lane {lane.rows}"
+        if loop.each > 1 and not (rows and lane.flat and FLAT_ALIGN % loop.each == 0):
+            yield f"loop {loop.var.name} takes {loop.each} rows at a time"
 
 
 def _outside(lane: Lane, stage: Stage) -> dict[str, int]:
     """Variables that a stage sees around its nests, with their extents."""
-    if stage.once or lane.rows == 1:
-        return {PROGRAM: lane.programs}
-    if lane.flat:
-        return {PROGRAM: lane.programs}
-    if lane.step == 1:
-        return {PROGRAM: lane.programs, ROW: lane.rows}
-    return {PROGRAM: lane.programs, STEP: lane.rows // lane.step}
-
-
-# -- bounds ----------------------------------------------------------------------------------------------
-
-
-def _bounds(instr: Load | Store, lane: Lane, nest: Nest) -> Iterator[str]:
-    size = instr.buffer.type.size
-    e = in_step(instr.offset, lane)
-    low, high = bounds(_within(e, nest.loops))
-    if 0 <= low and high < size:
-        return
-    values = values_of(e, ENUMERATE)
-    if values is not None:
-        low, high = int(values.min(initial=0)), int(values.max(initial=0))
-    if values is None or low < 0 or high >= size:
-        text = f"{instr.buffer.name}[{print_index(instr.offset)}]"
-        proof = "may reach" if values is None else "reaches"
-        yield f"{text} {proof} [{low}, {high}] of {size} elements"
-
-
-def in_step(e: Index, lane: Lane) -> Index:
-    """Rows as a place in their step, so that what is relative to the step has bounds of its own."""
-    if lane.step == 1:
-        return e
-    row = add(mul(var(Var(STEP, lane.rows // lane.step)), lane.step), var(Var("row in step", lane.step)))
-    return substitute(e, lambda atom: row if atom == Var(ROW, lane.rows) else None)
-
-
-def _within(e: Index, loops: Sequence[Loop]) -> Index:
-    """Loop variables that run over a part of their extent: shifted to start at 0."""
-    inner = (loop for loop in loops if loop.var.name != ROW)
-    part = {loop.var: loop for loop in inner if (loop.lo, loop.hi) != (0, loop.var.extent)}
-    if not part:
-        return e
-
-    def shift(atom: object) -> Index | None:
-        loop = part.get(atom) if isinstance(atom, Var) else None
-        return None if loop is None else add(var(Var(loop.var.name, loop.hi - loop.lo)), Index(loop.lo))
-
-    return substitute(e, shift)
+    found = {PROGRAM: lane.programs}
+    if isinstance(lane, StripLane):
+        found[STRIP] = lane.strips
+    if stage.once or lane.rows == 1 or lane.flat:
+        return found
+    return found | ({ROW: lane.rows} if lane.step == 1 else {STEP: lane.rows // lane.step})

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from jstitch.codegen.intrinsics import INTRINSICS
-from jstitch.codegen.kernel_ir import Instr, Let, Load, Loop, Nest, Store
+from jstitch.codegen.kernel_ir import Instr, Let, Load, Loop, Nest, Store, StorePair
 from jstitch.ir.expr import Expr, calls, index_refs, numbers, refs
 from jstitch.ir.index import Index, Var, atoms
 
@@ -19,7 +19,7 @@ def check_names(nest: Nest, outside: Mapping[str, int]) -> Iterator[str]:
     """What is wrong with them, one line each. outside: variables around the nest, with their extents."""
     yield from _visit(nest, 0, _Scope(set(outside), dict(outside)))
     deepest = len(nest.loops)
-    for instr in (*nest.body, *nest.after):
+    for instr in nest.instructions:
         if not 0 <= instr.depth <= deepest:
             yield f"an instruction at depth {instr.depth} of a nest of {deepest} loops"
 
@@ -87,3 +87,5 @@ def _use(instr: Instr, scope: _Scope) -> Iterator[str]:
         case Store(_, offset, value, _):
             yield from scope.index(offset)
             yield from scope.expression(value)
+    if isinstance(instr, StorePair):
+        yield from scope.expression(instr.second)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from jstitch.codegen.backend import CannotBuildError
 from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.template import Template
@@ -45,7 +46,7 @@ def choose_template(
 ) -> Choice:
     """The best of `first` and of at most `limit` kernels in all; ties go to the earlier one.
 
-    evaluate: seconds of a kernel; may raise NoRoom for one that does not fit the target.
+    evaluate: seconds of a kernel; may raise NoRoom or CannotBuildError for one that does not fit the target.
     """
     seconds = _seconds(first, evaluate)
     best = Choice(first, seconds, seconds, 1)
@@ -70,7 +71,7 @@ def _try(template: Template, lower: Lower, evaluate: Evaluate) -> tuple[Kernel, 
 def _seconds(kernel: Kernel, evaluate: Evaluate) -> float:
     try:
         return evaluate(kernel)
-    except NoRoom:
+    except (NoRoom, CannotBuildError):
         return math.inf
 
 
@@ -100,6 +101,6 @@ def best_kernel(
     others = enumerate_templates(form_pattern(ops, outputs, profile, updates), first.template, profile)
 
     def modelled(kernel: Kernel) -> float:
-        return kernel_latency(kernel, profile.machine).seconds
+        return kernel_latency(kernel, context).seconds
 
     return choose_template(first, others, lambda t: lower(template=t), modelled, options.templates).kernel

@@ -11,21 +11,24 @@ Latencies of phases, and of kernels, add up.
 from __future__ import annotations
 
 from jstitch.codegen.kernel_ir import Kernel
-from jstitch.passes.base.machine import Machine
+from jstitch.passes.base.context import Context
 from jstitch.passes.lower.latency_cpu import cpu_phases
 from jstitch.passes.lower.latency_gpu import gpu_phases
 from jstitch.passes.lower.latency_value import Latency
+from jstitch.passes.schedule.kernel_passes import schedule_kernel
 
 __all__ = ["Latency", "kernel_latency"]
 
 
-def kernel_latency(kernel: Kernel, machine: Machine) -> Latency:
-    """The kernel on that machine, its call included.
+def kernel_latency(kernel: Kernel, context: Context) -> Latency:
+    """The kernel on the context's machine, its call included.
 
-    Raises NoRoom for a kernel that a GPU cannot hold.
+    Raises NoRoom or CannotBuildError for a kernel that a GPU cannot hold.
     """
+    machine = context.machine
     if machine.device is not None:
-        return sum(gpu_phases(kernel, machine, machine.device), Latency())
+        made = schedule_kernel(kernel, context)
+        return sum(gpu_phases(made, machine, machine.device), Latency())
     buffers = len(kernel.args) + len(kernel.results)
     call = machine.call_seconds + buffers * machine.operand
     return sum(cpu_phases(kernel, machine), Latency(launches=call))

@@ -20,8 +20,7 @@ from jstitch.codegen.cuda.emit_strips import strip_homes
 from jstitch.codegen.cuda.homes import Homes, NoRoom, find_homes
 from jstitch.codegen.cuda.live_values import FIXED, live_registers
 from jstitch.codegen.cuda.source import Launch
-from jstitch.codegen.cuda.strips import StripLane
-from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Phase
+from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Phase, StripLane
 from jstitch.device_spec import DeviceSpec, occupancy
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.lower.latency_value import Latency
@@ -36,7 +35,10 @@ FLYING_BYTES = 32 * WARP  # of one warp's loads on their way at once
 
 
 def gpu_phases(kernel: Kernel, machine: Machine, spec: DeviceSpec) -> Iterator[Latency]:
-    """The latency of each launch. Raises NoRoom for a kernel that the device cannot hold."""
+    """The latency of each launch of a kernel that its target's passes are done with.
+
+    Raises NoRoom for one that the device cannot hold.
+    """
     emitted = emit(kernel, spec.shared_optin)
     for phase, launch in zip(emitted.phases, emitted.source.launches, strict=True):
         yield launch_latency(thread_work(phase, launch, spec), launch, machine, spec)

@@ -15,7 +15,19 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from jstitch.codegen.intrinsics import cycles
-from jstitch.codegen.kernel_ir import PROGRAM, ROW, STEP, Buffer, Let, Load, Loop, Nest, Store
+from jstitch.codegen.kernel_ir import (
+    PROGRAM,
+    ROW,
+    STEP,
+    Buffer,
+    Let,
+    Load,
+    LoadPair,
+    Loop,
+    Nest,
+    Store,
+    StorePair,
+)
 from jstitch.ir.expr import Call, Const, Expr, Number, calls, index_operations
 from jstitch.ir.index import Clamp, Dynamic, FloorDiv, Index, Mod, Var, atoms
 from jstitch.ir.types import DType
@@ -104,11 +116,13 @@ def count(nest: Nest, cost: Callable[[str], float] = cycles, rows: int | None = 
     cost: cycles of a function. rows: turns of the row loop, where that is all rows of a
     flat lane.
     """
-    extents = [rows if rows and loop.var.name == ROW else loop.hi - loop.lo for loop in nest.loops]
+    extents = [
+        rows // loop.each if rows and loop.var.name == ROW else loop.hi - loop.lo for loop in nest.loops
+    ]
     deepest = len(extents)
     times = [math.prod(extents[:depth]) for depth in range(deepest + 1)]
     inner = outer = narrow = 0.0
-    for i in (*nest.body, *nest.after):
+    for i in nest.instructions:
         each = expr_cycles(i.value, cost) if isinstance(i, Let) else cost("load")
         if i.depth == deepest:
             inner += each * times[deepest]
@@ -147,7 +161,7 @@ def _count(e: Expr, functions: Collection[str]) -> int:
 def _lane_bytes(nest: Nest, deepest: int) -> int:
     """Bytes of the widest number that the innermost loop computes with."""
     widest = 1
-    for i in (*nest.body, *nest.after):
+    for i in nest.instructions:
         if i.depth < deepest:
             continue
         if isinstance(i, Let):
@@ -164,32 +178,33 @@ def _accesses(nest: Nest, extents: Sequence[int], times: Sequence[int]) -> Itera
         reached = [extent for loop, extent in around if loop.var.name in named]
         dynamic = any(isinstance(a, Dynamic) for a in atoms([i.offset]))
         inner = nest.loops[-1] if nest.loops and i.depth == len(nest.loops) else None
-        way, stride = _way(i.offset, inner)
+        each = 2 if isinstance(i, LoadPair | StorePair) else 1
+        way, stride = _way(i.offset, inner, each)
         yield Access(
             i.buffer,
             i.offset,
             isinstance(i, Store),
             way,
-            times[i.depth],
-            times[i.depth] if dynamic else math.prod(reached),
+            each * times[i.depth],
+            each * (times[i.depth] if dynamic else math.prod(reached)),
             bool(named & {ROW, STEP}) or dynamic,
             PROGRAM in named,
-            extents[-1] if inner else 1,
+            each * extents[-1] if inner else 1,
             stride,
             _divisions(i.offset, inner),
         )
 
 
 def _memory(nest: Nest) -> Iterator[Load | Store]:
-    return (i for i in (*nest.body, *nest.after) if not isinstance(i, Let))
+    return (i for i in nest.instructions if not isinstance(i, Let))
 
 
 def _variables(e: Index) -> set[str]:
     return {a.name for a in atoms([e]) if isinstance(a, Var)}
 
 
-def _way(e: Index, inner: Loop | None) -> tuple[Way, int]:
-    """And the distance of neighbouring turns."""
+def _way(e: Index, inner: Loop | None, each: int) -> tuple[Way, int]:
+    """And the distance of neighbours; a turn takes `each` of them."""
     if inner is None:
         return Way.SAME, 0
     if any(isinstance(a, Dynamic) for a in atoms([e])):
@@ -197,7 +212,7 @@ def _way(e: Index, inner: Loop | None) -> tuple[Way, int]:
     name, stride = inner.var.name, 0
     for a, k in e.terms:
         if isinstance(a, Var) and a.name == name:
-            stride = k
+            stride = k // each
         elif isinstance(a, FloorDiv | Mod | Clamp) and name in _variables(a.of):
             return Way.ANYWHERE, 0
     return {0: Way.SAME, 1: Way.NEXT}.get(stride, Way.FAR), abs(stride)

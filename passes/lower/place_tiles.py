@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Nest, Space
+from jstitch.codegen.map_kernel import map_nests
 from jstitch.ir.graph import Op
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.row_access import is_reduction
@@ -80,7 +81,7 @@ def _touched(lane: Lane) -> dict[int, set[int]]:
     found: dict[int, set[int]] = {}
     for n, stage in enumerate(lane.stages):
         for nest in stage.nests:
-            for i in (*nest.body, *nest.after):
+            for i in nest.instructions:
                 if not isinstance(i, Let) and i.buffer.space is Space.ARENA:
                     found.setdefault(i.buffer.number, set()).add(n)
     return found
@@ -111,4 +112,4 @@ def _move(lane: Lane, placed: Mapping[Buffer, Buffer]) -> Lane:
     def nest(n: Nest) -> Nest:
         return replace(n, body=tuple(map(instr, n.body)), after=tuple(map(instr, n.after)))
 
-    return replace(lane, stages=tuple(replace(s, nests=tuple(map(nest, s.nests))) for s in lane.stages))
+    return map_nests(lane, nest)

@@ -12,7 +12,7 @@ import pytest
 from jax import Array
 
 import jstitch
-from jstitch.codegen.cpu.emit import emit
+from tests.codegen.cpu_source import source_of
 from tests.codegen.test_prefetch import kernel_from
 
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True)
@@ -20,7 +20,7 @@ OPTIONS = jstitch.CompileOptions(tune="off", strict=True)
 
 def text_of(f: Callable[..., Array], *shapes: tuple[int, ...], dtype: Any = jnp.float32) -> str:
     kernel = kernel_from(f, *(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes))
-    return emit(kernel).source.text
+    return source_of(kernel)
 
 
 def run(f: Callable[..., Array], *args: Any) -> np.ndarray:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from jax import Array
 
-from jstitch.codegen.cpu.emit import emit
 from tests.codegen.cpu_loop import Loop, compile_loop
+from tests.codegen.cpu_source import source_of
 from tests.codegen.test_prefetch import kernel_from
 
 SMALLEST = np.float32(2.0**-126)
@@ -103,7 +103,7 @@ def test_a_product_with_the_reciprocal_alone_is_caught() -> None:
 
 def text_of(f: Callable[..., Array], *shapes: tuple[int, ...]) -> str:
     arguments = (jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes)  # type: ignore[no-untyped-call]
-    return emit(kernel_from(f, *arguments)).source.text
+    return source_of(kernel_from(f, *arguments))
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 import jstitch
-from jstitch.codegen.cpu import stream
-from jstitch.codegen.cpu.emit import emit
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
+from jstitch.passes.schedule import stream_results
+from tests.codegen.cpu_source import source_of
 from tests.contexts import CPU, CPU_PROFILE, on
 
 Array = jax.Array
@@ -41,7 +41,7 @@ def kernel_from(f: Callable[..., Array], *args: jax.ShapeDtypeStruct) -> Kernel:
 
 
 def test_the_next_row_is_asked_for_once_line_by_line() -> None:
-    text = emit(kernel_of(softmax, 1024, 768)).source.text
+    text = source_of(kernel_of(softmax, 1024, 768))
     ranges = re.findall(
         r"for k in range\((\d+), (\d+)\):\n +prefetch\(b0, \(r \+ 1\) \* 3072 \+ k \* 64\)", text
     )
@@ -51,7 +51,7 @@ def test_the_next_row_is_asked_for_once_line_by_line() -> None:
 
 @pytest.mark.parametrize("shape", [(128, 768), (65536, 16), (64, 50000)], ids=["cached", "short", "long"])
 def test_rows_that_need_no_prefetch_have_none(shape: tuple[int, int]) -> None:
-    assert "prefetch" not in emit(kernel_of(softmax, *shape)).source.text
+    assert "prefetch" not in source_of(kernel_of(softmax, *shape))
 
 
 def gelu_residual_norm(x: Array, residual: Array) -> Array:
@@ -61,7 +61,7 @@ def gelu_residual_norm(x: Array, residual: Array) -> Array:
 
 def test_results_are_asked_for_before_a_heavy_first_stage() -> None:
     x = jax.ShapeDtypeStruct((1024, 768), jnp.float32)
-    text = emit(kernel_from(gelu_residual_norm, x, x)).source.text
+    text = source_of(kernel_from(gelu_residual_norm, x, x))
     (asked,) = re.finditer(r"for k in range\(0, 48\):\n +prefetch\((b\d), r \* 3072 \+ k \* 64\)", text)
     assert asked.end() < text.index("tanh(", text.index("def phase0"))
     assert f"store_f32({asked[1]}, r * 768" in text
@@ -71,22 +71,22 @@ def test_results_are_asked_for_before_a_heavy_first_stage() -> None:
 def test_results_in_the_place_of_an_argument_are_not_asked_for() -> None:
     x = jax.ShapeDtypeStruct((1024, 768), jnp.float32)
     kernel = kernel_from(gelu_residual_norm, x, x)
-    assert "r * 3072 + k * 64" in emit(kernel).source.text
-    assert "r * 3072 + k * 64" not in emit(replace(kernel, aliases={0: 0})).source.text
+    assert "r * 3072 + k * 64" in source_of(kernel)
+    assert "r * 3072 + k * 64" not in source_of(replace(kernel, aliases={0: 0}))
 
 
 @pytest.mark.parametrize("cache", [0, 1 << 40], ids=["streamed", "kept"])
 def test_single_rows_are_asked_for_however_short_the_pauses(
     monkeypatch: pytest.MonkeyPatch, cache: int
 ) -> None:
-    monkeypatch.setattr(stream, "last_level_cache", lambda: cache)
-    text = emit(kernel_of(lambda x: x - x.max(-1, keepdims=True), 1024, 768)).source.text
+    monkeypatch.setattr(stream_results, "last_level_cache", lambda: cache)
+    text = source_of(kernel_of(lambda x: x - x.max(-1, keepdims=True), 1024, 768))
     assert "(r + 1) * 3072 + k * 64" in text
     assert ("stream(" in text) == (cache == 0)
 
 
 def test_rows_without_a_pause_are_not_asked_for() -> None:
-    assert "prefetch" not in emit(kernel_of(lambda x: x.max(-1), 1024, 768)).source.text
+    assert "prefetch" not in source_of(kernel_of(lambda x: x.max(-1), 1024, 768))
 
 
 def test_the_last_row_asks_for_memory_past_the_end_and_nothing_happens() -> None:
@@ -101,6 +101,6 @@ def test_several_rows_at_a_time_have_none_where_results_are_streamed(monkeypatch
         y = jax.nn.softmax(x, axis=-1)
         return y, y.sum(0)
 
-    assert "prefetch(" in emit(kernel_from(f, x)).source.text
-    monkeypatch.setattr(stream, "last_level_cache", lambda: 0)
-    assert "prefetch(" not in emit(kernel_from(f, x)).source.text
+    assert "prefetch(" in source_of(kernel_from(f, x))
+    monkeypatch.setattr(stream_results, "last_level_cache", lambda: 0)
+    assert "prefetch(" not in source_of(kernel_from(f, x))

@@ -18,10 +18,20 @@ import pytest
 from cpu_loop import assembly, compile_source
 
 import jstitch
-from jstitch.codegen.cpu import stream
 from jstitch.codegen.cpu.build import call
-from jstitch.codegen.cpu.emit import emit
-from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Load, Loop, Nest, Phase, Space, Stage, Store
+from jstitch.codegen.kernel_ir import (
+    Buffer,
+    Kernel,
+    Lane,
+    Load,
+    Loop,
+    Nest,
+    Phase,
+    Space,
+    Stage,
+    Store,
+    Streamed,
+)
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.ir.expr import Ref
@@ -32,6 +42,8 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
+from jstitch.passes.schedule import stream_results as stream
+from tests.codegen.cpu_source import emitted, source_of
 from tests.contexts import CPU, CPU_PROFILE
 
 Array = jax.Array
@@ -62,7 +74,7 @@ def kernels(f: Callable[..., Any], *args: Any) -> list[Kernel]:
 
 
 def text_of(f: Callable[..., Any], *args: Any) -> str:
-    return "\n".join(emit(kernel).source.text for kernel in kernels(f, *args))
+    return "\n".join(source_of(kernel) for kernel in kernels(f, *args))
 
 
 def flushes(text: str) -> list[str]:
@@ -146,8 +158,8 @@ def test_donated_arguments_are_overwritten_in_their_caches(beyond: None) -> None
     kernel = kernels(lambda x: x * 2.0, normal(1 << 12))[0]
     streamed = stream.stream_results(kernel)
     in_place = stream.stream_results(Kernel(**{**vars(kernel), "aliases": {0: 0}}))
-    assert any(isinstance(i, stream.Streamed) for *_, i in streamed.instructions())
-    assert not any(isinstance(i, stream.Streamed) for *_, i in in_place.instructions())
+    assert any(isinstance(i, Streamed) for *_, i in streamed.instructions())
+    assert not any(isinstance(i, Streamed) for *_, i in in_place.instructions())
 
 
 def copy_kernel(read_again: bool) -> Kernel:
@@ -166,8 +178,8 @@ def copy_kernel(read_again: bool) -> Kernel:
 
 
 def test_what_a_later_phase_reads_is_not(beyond: None) -> None:
-    assert len(flushes(emit(copy_kernel(False)).source.text)) == 1
-    once = emit(copy_kernel(True)).source.text
+    assert len(flushes(source_of(copy_kernel(False)))) == 1
+    once = source_of(copy_kernel(True))
     assert [re.sub(r"b\d", "b", f) for f in flushes(once)] == ["stream(b, r * 1024, b, 1024)"]
     assert once.index("stream(") > once.index("def phase1")
 
@@ -257,13 +269,13 @@ def test_parts_of_a_row_by_different_loops(beyond: None) -> None:
 
 @pytest.mark.parametrize("skew", [0, 4, 12, 52])
 def test_memory_that_is_not_aligned(beyond: None, skew: int) -> None:
-    emitted = emit(kernels(lambda x: x * 2.0 + 1.0, normal(41, 301))[0])
-    assert flushes(emitted.source.text)
+    made = emitted(kernels(lambda x: x * 2.0 + 1.0, normal(41, 301))[0])
+    assert flushes(made.source.text)
     x = np.asarray(normal(41, 301))
     memory = np.full(x.nbytes + 256, 7, np.uint8)
     start = -memory.ctypes.data % 64 + 64 + skew
     out = memory[start : start + x.nbytes].view(np.float32).reshape(x.shape)
-    call(emitted.source, [x], [out])
+    call(made.source, [x], [out])
     np.testing.assert_array_equal(out, x * 2 + 1)
     assert (memory[:start] == 7).all()
     assert (memory[start + x.nbytes :] == 7).all()

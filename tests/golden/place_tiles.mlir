@@ -63,7 +63,7 @@ func.func @main(%x: tensor<64x512xf32>, %y: tensor<64x512xf32>) -> tensor<64x512
 // CHECK-NEXT{LITERAL}:           acc7 = float32(-inf)
 // CHECK-NEXT{LITERAL}:           for i1 in [0, 512):
 // CHECK-NEXT{LITERAL}:             v3 = t0[i1]
-// CHECK-NEXT{LITERAL}:             v5 = v3 / v4
+// CHECK-NEXT{LITERAL}:             v5 = divide_invariant(v3, v4)
 // CHECK-NEXT{LITERAL}:             v6 = exp(v5)
 // CHECK-NEXT{LITERAL}:             t2[i1] = v6
 // CHECK-NEXT{LITERAL}:             acc7 = max_reassoc(acc7, v6)
@@ -78,7 +78,7 @@ func.func @main(%x: tensor<64x512xf32>, %y: tensor<64x512xf32>) -> tensor<64x512
 // CHECK-NEXT{LITERAL}:           acc12 = float32(-inf)
 // CHECK-NEXT{LITERAL}:           for i1 in [0, 512):
 // CHECK-NEXT{LITERAL}:             v8 = t2[i1]
-// CHECK-NEXT{LITERAL}:             v10 = v8 / v9
+// CHECK-NEXT{LITERAL}:             v10 = divide_invariant(v8, v9)
 // CHECK-NEXT{LITERAL}:             v11 = exp(v10)
 // CHECK-NEXT{LITERAL}:             t4[i1] = v11
 // CHECK-NEXT{LITERAL}:             acc12 = max_reassoc(acc12, v11)
@@ -91,7 +91,7 @@ func.func @main(%x: tensor<64x512xf32>, %y: tensor<64x512xf32>) -> tensor<64x512
 // CHECK-NEXT{LITERAL}:         for r in [0, 1):
 // CHECK-NEXT{LITERAL}:           for i1 in [0, 512):
 // CHECK-NEXT{LITERAL}:             v13 = t4[i1]
-// CHECK-NEXT{LITERAL}:             v15 = v13 / v14
+// CHECK-NEXT{LITERAL}:             v15 = divide_invariant(v13, v14)
 // CHECK-NEXT{LITERAL}:             v16 = a1[r * 512 + i1]
 // CHECK-NEXT{LITERAL}:             v17 = v15 + v16
 // CHECK-NEXT{LITERAL}:             o0[r * 512 + i1] = v17

@@ -48,7 +48,7 @@ func.func @main(%x: tensor<512x768xf32>) -> tensor<512x768xf32> {
 // CHECK-NEXT{LITERAL}:           for i1 in [0, 768):
 // CHECK-NEXT{LITERAL}:             v2 = a0[r * 768 + i1]
 // CHECK-NEXT{LITERAL}:             v4 = v2 - v3
-// CHECK-NEXT{LITERAL}:             v5 = exp(v4)
+// CHECK-NEXT{LITERAL}:             v5 = exp_nonpositive(v4)
 // CHECK-NEXT{LITERAL}:             t1[i1] = v5
 // CHECK-NEXT{LITERAL}:             acc6 = add_reassoc(acc6, v5)
 // CHECK-NEXT{LITERAL}:           t2[0] = acc6
@@ -59,5 +59,5 @@ func.func @main(%x: tensor<512x768xf32>) -> tensor<512x768xf32> {
 // CHECK-NEXT{LITERAL}:         for r in [0, 1):
 // CHECK-NEXT{LITERAL}:           for i1 in [0, 768):
 // CHECK-NEXT{LITERAL}:             v7 = t1[i1]
-// CHECK-NEXT{LITERAL}:             v9 = v7 / v8
+// CHECK-NEXT{LITERAL}:             v9 = divide_invariant(v7, v8)
 // CHECK-NEXT{LITERAL}:             o0[r * 768 + i1] = v9

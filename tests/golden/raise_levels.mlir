@@ -81,7 +81,7 @@ func.func @main(%x: tensor<1024x512xf32>, %k: tensor<64x512xf32>) -> tensor<1024
 // CHECK-NEXT{LITERAL}:           for i1 in [0, 512):
 // CHECK-NEXT{LITERAL}:             v2 = a1[r * 512 + i1]
 // CHECK-NEXT{LITERAL}:             v4 = v2 - v3
-// CHECK-NEXT{LITERAL}:             v5 = exp(v4)
+// CHECK-NEXT{LITERAL}:             v5 = exp_nonpositive(v4)
 // CHECK-NEXT{LITERAL}:             t1[i1] = v5
 // CHECK-NEXT{LITERAL}:             acc6 = add_reassoc(acc6, v5)
 // CHECK-NEXT{LITERAL}:           t2[0] = acc6
@@ -95,6 +95,6 @@ func.func @main(%x: tensor<1024x512xf32>, %k: tensor<64x512xf32>) -> tensor<1024
 // CHECK-NEXT{LITERAL}:         for r in [0, 1):
 // CHECK-NEXT{LITERAL}:           for i1 in [0, 512):
 // CHECK-NEXT{LITERAL}:             v7 = t1[i1]
-// CHECK-NEXT{LITERAL}:             v9 = v7 / v8
+// CHECK-NEXT{LITERAL}:             v9 = divide_invariant(v7, v8)
 // CHECK-NEXT{LITERAL}:             v11 = v9 * v10
 // CHECK-NEXT{LITERAL}:             o0[r * 512 + i1] = v11

@@ -14,7 +14,6 @@ import pytest
 
 from jstitch.codegen.cpu import emit as emitter
 from jstitch.codegen.cpu.build import call
-from jstitch.codegen.cpu.emit import emit
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Let, Space
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
@@ -31,6 +30,7 @@ from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
+from tests.codegen.cpu_source import emitted
 from tests.contexts import CPU, CPU_PROFILE, on
 from tests.fuzz.programs import make_program
 from tests.passes.random_graphs import Limits, arguments
@@ -102,9 +102,9 @@ def lower_only(f: Callable[..., object], shape: tuple[int, ...], arena_bytes: in
 
 def execute(kernel: Kernel, args: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Results of the compiled kernel."""
-    emitted = emit(kernel)
+    source = emitted(kernel)
     made = [np.zeros(b.type.shape, b.type.dtype.numpy) for b in kernel.results]
-    call(emitted.source, [args[n] for n in emitted.operands], [made[n] for n in emitted.results])
+    call(source.source, [args[n] for n in source.operands], [made[n] for n in source.results])
     return made
 
 

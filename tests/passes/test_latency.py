@@ -33,7 +33,7 @@ from jstitch.passes.base.machine import Machine
 from jstitch.passes.lower.latency import Latency, kernel_latency
 from jstitch.passes.lower.latency_gpu import WarpWork, launch_latency, thread_work
 from jstitch.passes.lower.nest_work import Way, count, expr_cycles
-from tests.contexts import CPU_PROFILE
+from tests.contexts import CPU, CPU_PROFILE, on
 
 H200 = find_spec("h200")
 GPU = cuda_profile(H200)
@@ -58,11 +58,11 @@ def kernel(
 
 
 def on_cpu(function: Callable[..., Any], *shape: int, dtype: Any = jnp.float32) -> Latency:
-    return kernel_latency(kernel(function, *shape, dtype=dtype), CPU_PROFILE.machine)
+    return kernel_latency(kernel(function, *shape, dtype=dtype), CPU)
 
 
 def on_gpu(function: Callable[..., Any], *shape: int, args: int = 1) -> Latency:
-    return kernel_latency(kernel(function, *shape, args=args, target=GPU), GPU.machine)
+    return kernel_latency(kernel(function, *shape, args=args, target=GPU), on(GPU))
 
 
 # -- what is counted ------------------------------------------------------------------------------------
@@ -161,11 +161,15 @@ def test_small_kernels_are_their_call() -> None:
 
 def test_slower_machines_are_slower() -> None:
     one = kernel(softmax, 4096, 512)
-    usual = kernel_latency(one, CPU_PROFILE.machine)
+    usual = kernel_latency(one, CPU)
     slow = replace(Machine(), lane_cycle=2 * Machine().lane_cycle)
-    assert kernel_latency(one, slow).compute == pytest.approx(2 * usual.compute)
+    assert kernel_latency(one, on(replace(CPU_PROFILE, machine=slow))).compute == pytest.approx(
+        2 * usual.compute
+    )
     alone = replace(Machine(), cores=1.0, lane_cycle=2 * Machine().lane_cycle)
-    assert kernel_latency(one, alone).compute == pytest.approx(2 * usual.compute)
+    assert kernel_latency(one, on(replace(CPU_PROFILE, machine=alone))).compute == pytest.approx(
+        2 * usual.compute
+    )
 
 
 def test_measured_kernels_come_in_order() -> None:
@@ -175,7 +179,7 @@ def test_measured_kernels_come_in_order() -> None:
     kernels = {name: found for each in made for name, found in each.items()}
     names = [name for name in TIMES if name in kernels]
     assert len(names) >= 100
-    model = {name: kernel_latency(kernels[name], CPU_PROFILE.machine).seconds for name in names}
+    model = {name: kernel_latency(kernels[name], CPU).seconds for name in names}
     assert spearman(TIMES, model, names) >= 0.95
 
 
@@ -228,9 +232,9 @@ def test_phases_are_launches_on_a_gpu() -> None:
 def test_three_phases_in_two_launches() -> None:
     """Statistics of columns that the rows' launch combines itself (`in_strips`)."""
     norm = kernel(lambda x: (x - x.mean(0)) * jax.lax.rsqrt(x.var(0) + 1e-5), 16384, 256, target=GPU)
-    found = kernel_latency(norm, GPU.machine)
+    found = kernel_latency(norm, on(GPU))
     emitted = emit(norm, H200.shared_optin)
-    assert (len(norm.phases), len(emitted.phases)) == (3, 2)
+    assert (len(norm.phases), len(emitted.phases)) == (2, 2)
     assert found.launches == pytest.approx(2 * H200.launch_seconds)
     assert found.nbytes == sum(x.bytes_read + x.bytes_written for x in emitted.source.launches)
     columns, rows = (

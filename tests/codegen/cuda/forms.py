@@ -19,9 +19,8 @@ from jstitch.codegen.cuda.emit_strips import _after_columns, _Columns, _Rows
 from jstitch.codegen.cuda.emit_tiles import _Tiles
 from jstitch.codegen.cuda.homes import InArena, InParts, InRegisters
 from jstitch.codegen.cuda.launch_buffers import LaunchBuffers, touched_buffers
-from jstitch.codegen.cuda.strips import StripLane
 from jstitch.codegen.cuda.tile_axes import find_axes
-from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane
+from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, StripLane
 from jstitch.device_spec import find_spec
 from jstitch.ir.graph import Value
 from jstitch.ir.ops import KERNEL

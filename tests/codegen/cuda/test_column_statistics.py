@@ -20,6 +20,7 @@ from jstitch.frontend.target import cuda_profile
 from jstitch.passes.base import profile
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from tests.codegen.cuda.machines import run_kernel
 from tests.contexts import on
 
@@ -38,7 +39,7 @@ def lowered(f: Callable[..., Any], args: Sequence[Array], chosen: profile.Profil
 
 
 def simulated(f: Callable[..., Any], args: Sequence[Array], chosen: profile.Profile = H200) -> list[Array]:
-    kernel = lowered(f, args, chosen)
+    kernel = schedule_kernel(lowered(f, args, chosen), on(chosen))
     emitted = emit(kernel, ARENA)
 
     def launch(n: int, arrays: list[Array]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,15 +12,15 @@ import optax
 import pytest
 
 import jstitch
-from jstitch.codegen.cuda.divide_phases import _runs, divide_phases
-from jstitch.codegen.cuda.homes import NoRoom
-from jstitch.codegen.cuda.launch_buffers import launch_buffers
+from jstitch.codegen.backend import CannotBuildError
+from jstitch.codegen.cuda.launch_buffers import launch_buffers, touched_buffers
 from jstitch.codegen.cuda.source import MOST_PARAMETERS, Launch, Parameter
-from jstitch.codegen.kernel_ir import Buffer, Lane, Load, Nest, Phase, Space, Stage, Store
+from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Load, Nest, Phase, Space, Stage, Store
 from jstitch.ir.expr import Ref
 from jstitch.ir.index import Index
 from jstitch.ir.interpret import interpret
 from jstitch.ir.types import DType, TensorType
+from jstitch.passes.schedule.divide_phases import _runs, divide_phases
 from tests.codegen.cuda.stitched import Recorded, record, simulated
 
 TENSORS = 190
@@ -86,7 +86,7 @@ def test_only_the_phases_that_need_it_are_divided() -> None:
     found = lowered(normalised, args, ())
     (kernel,) = found.recorder.emitted
     assert len(kernel.args) + len(kernel.results) < MOST_PARAMETERS
-    assert len(kernel.phases) == 3
+    assert len(kernel.phases) == 4
     assert parameters(found) == [[700, 700, 525, 525]]
     run(found, args)
 
@@ -105,27 +105,37 @@ def lane(read: Sequence[Buffer], written: Sequence[Buffer] = ()) -> Lane:
     return Lane(1, 1, 1, (Stage((Nest((), (), tuple(body), tuple(after)),), ""),), False, 1)
 
 
+def divided(phases: Sequence[Phase], in_place: Mapping[Buffer, Buffer] | None = None) -> list[Phase]:
+    """The launches of a kernel of these phases. in_place: results -> arguments."""
+    taken = in_place or {}
+    touched = (b for phase in phases for x in phase.lanes for b in touched_buffers(x))
+    found = list(dict.fromkeys([*touched, *taken.values()]))
+    args, results = (tuple(b for b in found if b.space is space) for space in (Space.ARG, Space.RESULT))
+    aliases = {results.index(r): args.index(a) for r, a in taken.items()}
+    return list(divide_phases(Kernel("k", args, results, (), (), tuple(phases), 0, 0, aliases)).phases)
+
+
 def test_a_lane_of_more_buffers_is_refused_with_the_numbers() -> None:
     fits, large = buffers(0, MOST_PARAMETERS), buffers(0, MOST_PARAMETERS + 1)
     alone = Phase((lane(fits),))
-    assert divide_phases([alone], {}) == [alone]
+    assert divided([alone]) == [alone]
     expected = f"{MOST_PARAMETERS + 1:,} buffers, a launch is given at most {MOST_PARAMETERS:,}"
-    with pytest.raises(NoRoom, match=expected):
-        divide_phases([Phase((lane(large), lane(large[:1])))], {})
+    with pytest.raises(CannotBuildError, match=expected):
+        divided([Phase((lane(large), lane(large[:1])))])
 
 
 def test_a_result_in_place_of_an_argument_is_two_parameters() -> None:
     many, result = buffers(0, MOST_PARAMETERS - 1), Buffer("o0", TensorType((8,), DType.F32), Space.RESULT)
     phase = Phase((lane(many[:-1], [result]), lane(many[-1:])))
-    assert len(divide_phases([phase], {})) == 1
-    assert len(divide_phases([phase], {result: many[0]})) == 1
-    assert len(divide_phases([phase], {result: Buffer("a", result.type, Space.ARG)})) == 2
+    assert len(divided([phase])) == 1
+    assert len(divided([phase], {result: many[0]})) == 1
+    assert len(divided([phase], {result: Buffer("a", result.type, Space.ARG)})) == 2
 
 
 def test_what_two_launches_write_is_handed_from_one_to_the_other() -> None:
     result = Buffer("o0", TensorType((8,), DType.F32), Space.RESULT)
     lanes = [lane(buffers(600 * n, 600), [result]) for n in range(3)]
-    parts = divide_phases([Phase(tuple(lanes))], {})
+    parts = divided([Phase(tuple(lanes))])
     assert [len(part.lanes) for part in parts] == [1, 1, 1]
     first, second = launch_buffers(parts[0], {}, []), launch_buffers(parts[1], {}, [result])
     assert (first.results, first.aliases, first.parameters) == ((result,), {}, 601)

@@ -21,8 +21,10 @@ from jstitch.codegen.cuda.wanted import Carry, find_carries
 from jstitch.codegen.kernel_ir import (
     PROGRAM,
     ROW,
+    STRIP,
     Buffer,
     Instr,
+    Kernel,
     Lane,
     Let,
     Load,
@@ -32,36 +34,20 @@ from jstitch.codegen.kernel_ir import (
     Space,
     Stage,
     Store,
+    StripLane,
+    touched_by,
 )
 from jstitch.ir.expr import variables
 from jstitch.ir.index import Index, Var, add, mul, substitute, var
 from jstitch.ir.types import TensorType
 
-STRIP, BAND = "strip", "band"
 MOST, LEAST = 128, 32  # columns of a strip
+ALIGN = 64  # bytes
 SECTOR = 8  # columns that are whole sectors of memory
 FEW = 16  # bands that are few enough for wider strips
 SHARE = 56  # partial results that are read again: at most one byte for as many of the rows'
 CTAS = 4  # for each program of the lane that took whole rows: they have fewer loads in flight
 SMALL = 1 << 20  # elements up to which launches cost more than a device that is not full
-
-
-@dataclass(frozen=True)
-class StripLane(Lane):
-    """A lane whose programs take a strip of columns of a band of rows: p = band * strips + strip.
-
-    The first `before` stages are about the strip's columns alone; the others read what these leave in
-    `common`, tiles of a CTA.
-    """
-
-    strips: int = 1
-    columns: int = 0
-    before: int = 0
-    common: tuple[Buffer, ...] = ()
-
-    @property
-    def bands(self) -> int:
-        return self.programs // self.strips
 
 
 @dataclass(frozen=True)
@@ -71,29 +57,61 @@ class _Shape:
     bands: int
 
 
-def in_strips(phases: Sequence[Phase], in_place: Mapping[Buffer, Buffer]) -> list[Phase]:
-    """The phases, three of such a kind replaced by two.
-
-    in_place: results -> arguments whose memory they take.
-    """
-    found = list(phases)
+def in_strips(kernel: Kernel) -> Kernel:
+    """The kernel, three of its phases of such a kind replaced by two."""
+    room = _Room(kernel.scratch_bytes, kernel.arena_bytes)
+    phases = list(kernel.phases)
     n = 0
-    while n + 2 < len(found):
-        rest = [*found[:n], *found[n + 3 :]]
-        two = _Three(found[n : n + 3], rest, in_place).two()
+    while n + 2 < len(phases):
+        rest = [*phases[:n], *phases[n + 3 :]]
+        three = _Three(phases[n : n + 3], rest, kernel.in_place, replace(room))
+        two = three.two()
         if two:
-            found[n : n + 3] = two
+            phases[n : n + 3], room = two, three.room
         n += len(two) or 1
-    return found
+    return (
+        _declared(replace(kernel, phases=tuple(phases)), room) if len(phases) < len(kernel.phases) else kernel
+    )
+
+
+def _declared(kernel: Kernel, room: _Room) -> Kernel:
+    """The kernel with the scratch and the tiles that its phases touch."""
+    touched = dict.fromkeys(b for *_, i in kernel.instructions() for b in touched_by(i))
+    scratch, arena = (tuple(b for b in touched if b.space is space) for space in (Space.SCRATCH, Space.ARENA))
+    return replace(kernel, scratch=scratch, arena=arena, scratch_bytes=room.scratch, arena_bytes=room.arena)
+
+
+@dataclass
+class _Room:
+    """Bytes of a call's scratch and of a program's arena; what is new goes behind them."""
+
+    scratch: int
+    arena: int
+
+    def add(self, b: Buffer) -> Buffer:
+        """The buffer in a place of its own."""
+        nbytes = -(-b.type.nbytes // ALIGN) * ALIGN
+        if b.space is Space.ARENA:
+            placed, self.arena = replace(b, offset=self.arena), self.arena + nbytes
+        else:
+            placed, self.scratch = replace(b, offset=self.scratch), self.scratch + nbytes
+        return placed
 
 
 class _Three:
-    """Three phases: sums of columns, what becomes of them, rows. rest: the kernel's other phases."""
+    """Three phases: sums of columns, what becomes of them, rows. rest: the kernel's other phases.
+
+    in_place: results -> arguments whose memory they take. room: for buffers of the two phases.
+    """
 
     def __init__(
-        self, phases: Sequence[Phase], rest: Sequence[Phase], in_place: Mapping[Buffer, Buffer]
+        self,
+        phases: Sequence[Phase],
+        rest: Sequence[Phase],
+        in_place: Mapping[Buffer, Buffer],
+        room: _Room,
     ) -> None:
-        self.phases, self.in_place = phases, in_place
+        self.phases, self.in_place, self.room = phases, in_place, room
         self.elsewhere = {i.buffer for phase in rest for lane in phase.lanes for i in _accesses(lane.stages)}
         self.tiles: dict[Buffer, Buffer] = {}  # of the middle lane, and what it leaves for the rows
         self.partials: dict[Buffer, tuple[Carry, Buffer]] = {}
@@ -159,11 +177,11 @@ class _Three:
         programs = shape.bands * shape.strips
         for b, carry in find_carries(sums).items():
             dims = (programs,) if carry.size == 1 else (programs, shape.columns)
-            self.partials[b] = carry, replace(b, type=TensorType(dims, b.type.dtype))
+            self.partials[b] = carry, self.room.add(replace(b, type=TensorType(dims, b.type.dtype)))
         stays = [b for b in _buffers(middle, Store) if b.space is Space.ARENA]
         for b in (*stays, *self._left(middle, rows)):
             t = TensorType((1, shape.columns), b.type.dtype)
-            self.tiles[b] = Buffer(b.name, t, Space.ARENA, b.number)
+            self.tiles[b] = self.room.add(Buffer(b.name, t, Space.ARENA, b.number))
 
 
 class _CannotMove(Exception):
@@ -200,7 +218,7 @@ class _Strip:
     def _nest(self, nest: Nest) -> Nest:
         loops = [loop for loop in nest.loops if loop.var.name != ROW]
         column = loops[0].var.name
-        if any(column in _read(i) for i in (*nest.body, *nest.after)):
+        if any(column in _read(i) for i in nest.instructions):
             raise _CannotMove
         reduced = loops[1].var.name if len(loops) > 1 else None
         extents = {column: self.shape.columns}
@@ -308,11 +326,7 @@ def _is_of_columns(nest: Nest, size: int, programs: int) -> bool:
     combined = {name for c in nest.combines if not c.buffers for name in c.names}
     known = all(a.depth == 1 and a.name in combined for a in nest.accumulators)
     wanted = [(0, size, size), (0, programs, programs)] if nest.accumulators else [(0, size, size)]
-    return (
-        known
-        and loops == wanted
-        and all(i.depth >= 1 or isinstance(i, Let) for i in (*nest.body, *nest.after))
-    )
+    return known and loops == wanted and all(i.depth >= 1 or isinstance(i, Let) for i in nest.instructions)
 
 
 def _shape(size: int, sums: Lane, rows: Lane) -> _Shape | None:
@@ -348,7 +362,7 @@ def _accesses(stages: Iterable[Stage]) -> list[Load | Store]:
 
 
 def _instructions(nest: Nest) -> list[Load | Store]:
-    return [i for i in (*nest.body, *nest.after) if not isinstance(i, Let)]
+    return [i for i in nest.instructions if not isinstance(i, Let)]
 
 
 def _read(i: Instr) -> set[str]:

@@ -11,36 +11,39 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from jstitch.codegen.cuda.homes import NoRoom
+from jstitch.codegen.backend import CannotBuildError
 from jstitch.codegen.cuda.launch_buffers import launch_buffers, touched_buffers
 from jstitch.codegen.cuda.source import MOST_PARAMETERS
-from jstitch.codegen.kernel_ir import Buffer, Lane, Phase
+from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase
 from jstitch.ir.reason import Reason
 
 TOO_MANY = "a lane reads and writes {found} buffers, a launch is given at most {bound}"
 
 
-def divide_phases(phases: Sequence[Phase], in_place: Mapping[Buffer, Buffer]) -> list[Phase]:
-    """The phases, each with no more buffers than a launch is given. Raises NoRoom where one lane has more.
+def divide_phases(kernel: Kernel, *, parameters: int = MOST_PARAMETERS) -> Kernel:
+    """The kernel, each of its phases with no more buffers than a launch is given.
 
-    in_place: results -> arguments whose memory they take.
+    parameters: so many. Raises CannotBuildError where one lane has more.
     """
     found: list[Phase] = []
     written: set[Buffer] = set()
-    for phase in phases:
-        found += _divided(phase, in_place, written)
-        written |= set(launch_buffers(phase, in_place, written).results)
-    return found
+    for phase in kernel.phases:
+        found += _divided(phase, kernel.in_place, written, parameters)
+        written |= set(launch_buffers(phase, kernel.in_place, written).results)
+    return replace(kernel, phases=tuple(found)) if len(found) > len(kernel.phases) else kernel
 
 
-def _divided(phase: Phase, in_place: Mapping[Buffer, Buffer], written: Collection[Buffer]) -> list[Phase]:
+def _divided(
+    phase: Phase, in_place: Mapping[Buffer, Buffer], written: Collection[Buffer], parameters: int
+) -> list[Phase]:
     """As few runs of lanes as fit, of about equally many buffers."""
     parts, most = [phase], _most_parameters([phase], in_place, written)
-    count = -(-most // MOST_PARAMETERS)
-    while most > MOST_PARAMETERS:
+    count = -(-most // parameters)
+    while most > parameters:
         if len(parts) == len(phase.lanes):
-            raise NoRoom(Reason("parameters", TOO_MANY, most, MOST_PARAMETERS))
+            raise CannotBuildError(Reason("parameters", TOO_MANY, most, parameters))
         parts = [Phase(lanes) for lanes in _runs(phase.lanes, min(count, len(phase.lanes)))]
         most = _most_parameters(parts, in_place, written)
         count += 1

@@ -26,11 +26,10 @@ from jstitch.codegen.kernel_ir import (
     Load,
     Loop,
     Nest,
-    Phase,
     Space,
-    Stage,
     Store,
 )
+from jstitch.codegen.map_kernel import map_lanes, map_nests
 from jstitch.ir.expr import Call, Expr, Number, Ref, call, index_refs
 from jstitch.ir.index import Index
 
@@ -41,21 +40,21 @@ Known = tuple[Domain, int]  # a value's number, and the loops over which it is s
 
 def bound_exponents(kernel: Kernel) -> Kernel:
     """The kernel with exp_nonpositive where it may stand."""
-    phases = (Phase(tuple(x if x.flat else _lane(x) for x in p.lanes)) for p in kernel.phases)
-    return replace(kernel, phases=tuple(phases))
+    return map_lanes(kernel, _lane)
 
 
 def _lane(lane: Lane) -> Lane:
+    if lane.flat:
+        return lane
     known = _Known()
-    stages: list[Stage] = []
-    for stage in lane.stages:
-        nests = []
-        for nest in stage.nests:
-            values = _Values(nest, known)
-            nests.append(replace(nest, body=tuple(_instr(i, values) for i in nest.body)))
-            known.learn(nest, values)
-        stages.append(replace(stage, nests=tuple(nests)))
-    return replace(lane, stages=tuple(stages))
+
+    def bounded(nest: Nest) -> Nest:
+        values = _Values(nest, known)
+        body = tuple(_instr(i, values) for i in nest.body)
+        known.learn(nest, values)
+        return nest if body == nest.body else replace(nest, body=body)
+
+    return map_nests(lane, bounded)
 
 
 def _instr(i: Instr, values: _Values) -> Instr:
@@ -79,7 +78,7 @@ class _Known:
 
     def learn(self, nest: Nest, values: _Values) -> None:
         """From the nest's stores, in order; a second store to a buffer ends what was known of it."""
-        for i in (*nest.body, *nest.after):
+        for i in nest.instructions:
             if not isinstance(i, Store) or i.buffer.space is not Space.ARENA:
                 continue
             for facts in (self.stored, self.maxima):
@@ -107,7 +106,7 @@ class _Values:
 
     def __post_init__(self) -> None:
         sums = {a.name for a in self.nest.accumulators}
-        for i in (*self.nest.body, *self.nest.after):
+        for i in self.nest.instructions:
             match i:
                 case Let(name, Call("max_reassoc", (Ref(first), element)), _) if first == name in sums:
                     inner = self.maxima.get(element.name) if isinstance(element, Ref) else None

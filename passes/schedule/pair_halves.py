@@ -12,11 +12,24 @@ them in pairs that begin at even places, are written so. The order of the elemen
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from jstitch.codegen.cpu.stream import Streamed
-from jstitch.codegen.kernel_ir import ROW, Instr, Kernel, Lane, Let, Load, Loop, Nest, Phase, Stage, Store
+from jstitch.codegen.kernel_ir import (
+    ROW,
+    Instr,
+    Kernel,
+    Lane,
+    Let,
+    Load,
+    LoadPair,
+    Loop,
+    Nest,
+    Store,
+    StorePair,
+    Streamed,
+)
+from jstitch.codegen.map_kernel import map_lanes, map_nests
 from jstitch.ir.expr import Expr, Ref, call, refs, replace_refs, variables
 from jstitch.ir.index import Dynamic, Index, Var, add, atoms, mul, substitute, var
 from jstitch.ir.types import DType
@@ -24,35 +37,14 @@ from jstitch.ir.types import DType
 SHORT = 32  # elements; a shorter loop does not fill the vectors of both halves
 
 
-@dataclass(frozen=True)
-class PairLoop(Loop):
-    """A loop over pairs: lo and hi count pairs; a flat lane's bounds are halved where they are used."""
-
-
-@dataclass(frozen=True)
-class LoadPair(Load):
-    """name = the word of elements `offset` and the next, in a loop over pairs."""
-
-
-@dataclass(frozen=True)
-class StorePair(Store):
-    """Elements `offset` and the next become `value` and `second`."""
-
-    second: Expr
-
-
 def pair_halves(kernel: Kernel) -> Kernel:
     """The kernel with its loops over bf16 elements as loops over pairs."""
-    phases = tuple(Phase(tuple(map(_lane, phase.lanes))) for phase in kernel.phases)
-    return replace(kernel, phases=phases)
+    return map_lanes(kernel, _lane)
 
 
 def _lane(lane: Lane) -> Lane:
     names = _Names(lane)
-    stages = (
-        replace(stage, nests=tuple(_nest(nest, lane, names) for nest in stage.nests)) for stage in lane.stages
-    )
-    return replace(lane, stages=tuple(stages))
+    return map_nests(lane, lambda nest: _nest(nest, lane, names))
 
 
 @dataclass
@@ -63,7 +55,7 @@ class _Names:
     last: int = field(init=False)
 
     def __post_init__(self) -> None:
-        instructions = (i for stage in self.lane.stages for i in _instructions(stage))
+        instructions = (i for s in self.lane.stages for nest in s.nests for i in nest.instructions)
         names = (i.name.removeprefix("v") for i in instructions if not isinstance(i, Store))
         self.last = max((int(n) for n in names if n.isdecimal()), default=0)
 
@@ -72,20 +64,22 @@ class _Names:
         return f"v{self.last}"
 
 
-def _instructions(stage: Stage) -> Iterator[Instr]:
-    return (i for nest in stage.nests for i in (*nest.body, *nest.after))
-
-
 def _nest(nest: Nest, lane: Lane, names: _Names) -> Nest:
     depth = len(nest.loops)
     inner = [i for i in nest.body if i.depth == depth]
     if not nest.loops or not _runs_even(nest.loops[-1], lane) or not _all_pairs(inner, nest.loops[-1].var):
         return nest
     loop = nest.loops[-1]
-    pairs = PairLoop(loop.var, loop.lo // 2, loop.hi // 2)
+    pairs = _of_pairs(loop, lane)
     body = [i for i in nest.body if i.depth < depth]
-    body += _Pairs(loop.var, {a.name for a in nest.accumulators}, names).body(inner)
+    body += _Pairs(loop.var, pairs.var, {a.name for a in nest.accumulators}, names).body(inner)
     return replace(nest, loops=(*nest.loops[:-1], pairs), body=tuple(body))
+
+
+def _of_pairs(loop: Loop, lane: Lane) -> Loop:
+    """The loop with half as many turns."""
+    half = Var(loop.var.name, loop.var.extent // 2)
+    return Loop(half, 0, 1, each=2) if lane.flat else Loop(half, loop.lo // 2, loop.hi // 2)
 
 
 def _runs_even(loop: Loop, lane: Lane) -> bool:
@@ -125,9 +119,14 @@ def _is_pair(i: Load | Store, running: Var) -> bool:
 
 @dataclass
 class _Pairs:
-    """The loop's body for both halves of each word. again: names of the second half's values."""
+    """The loop's body for both halves of each word.
+
+    running, pair: the loop's variable, and that of the loop over pairs. again: names of the second half's
+    values.
+    """
 
     running: Var
+    pair: Var
     sums: set[str]
     names: _Names
     again: dict[str, str] = field(default_factory=dict)
@@ -139,7 +138,7 @@ class _Pairs:
         for i in inner:
             match i:
                 case Load() if self.running in atoms([i.offset]):
-                    word = replace(self._pair(i), name=self.names.new())
+                    word = LoadPair(self.names.new(), i.buffer, self._doubled(i.offset), i.depth)
                     first += [word, Let(i.name, call("low_bf16", Ref(word.name)), i.depth)]
                     second.append(Let(self._second(i.name), call("high_bf16", Ref(word.name)), i.depth))
                 case Load():
@@ -151,11 +150,8 @@ class _Pairs:
                     stores.append(StorePair(b, self._doubled(offset), value, depth, self._renamed(value)))
         return [*first, *second, *stores]
 
-    def _pair(self, i: Load) -> LoadPair:
-        return LoadPair(i.name, i.buffer, self._doubled(i.offset), i.depth)
-
     def _doubled(self, offset: Index) -> Index:
-        twice = mul(var(self.running), 2)
+        twice = mul(var(self.pair), 2)
         return substitute(offset, lambda atom: twice if atom == self.running else None)
 
     def _second(self, name: str) -> str:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Nest, Phase, Store
+from jstitch.codegen.kernel_ir import Instr, Kernel, Let, Nest, Store
+from jstitch.codegen.map_kernel import map_lanes, map_nests
 from jstitch.ir.expr import Call, Const, Expr, Ref, call
 
 FEW = 3  # values that the loop computes
@@ -21,12 +22,7 @@ FEW = 3  # values that the loop computes
 
 def divide_by_invariants(kernel: Kernel) -> Kernel:
     """The kernel with divide_invariant where it may stand."""
-    return replace(kernel, phases=tuple(Phase(tuple(map(_lane, p.lanes))) for p in kernel.phases))
-
-
-def _lane(lane: Lane) -> Lane:
-    stages = (replace(stage, nests=tuple(map(_nest, stage.nests))) for stage in lane.stages)
-    return replace(lane, stages=tuple(stages))
+    return map_lanes(kernel, lambda lane: map_nests(lane, _nest))
 
 
 def _nest(nest: Nest) -> Nest:
@@ -36,8 +32,8 @@ def _nest(nest: Nest) -> Nest:
     changing = {i.name for i in nest.body if not isinstance(i, Store) and i.depth == inner}
     changing |= {a.name for a in nest.accumulators}
     changing |= {loop.var.name for loop in nest.loops}
-    body = (_instr(i, changing) if i.depth == inner > 0 else i for i in nest.body)
-    return replace(nest, body=tuple(body))
+    body = tuple(_instr(i, changing) if i.depth == inner > 0 else i for i in nest.body)
+    return nest if body == nest.body else replace(nest, body=body)
 
 
 def _instr(i: Instr, changing: set[str]) -> Instr:

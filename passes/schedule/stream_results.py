@@ -22,18 +22,19 @@ from pathlib import Path
 
 from jstitch.codegen.kernel_ir import (
     ROW,
+    START,
     Buffer,
     Instr,
     Kernel,
     Lane,
     Load,
     Nest,
-    Phase,
     Space,
-    Stage,
     Store,
+    Streamed,
 )
-from jstitch.ir.index import Dynamic, Index, Var, add, atoms, mul, var
+from jstitch.codegen.map_kernel import map_lanes, map_nests
+from jstitch.ir.index import Dynamic, Index, add, atoms, mul, var
 from jstitch.ir.types import TensorType
 
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -45,23 +46,6 @@ ODD_TILES = 1 << 13  # the same where runs do not begin at lines, so that few li
 RUN = 1 << 7  # bytes of a loop; a shorter one has too few whole lines
 ODD_RUN = 1 << 9  # the same where it does not begin at a line
 LINE = 64  # bytes
-START = Var("start", 1 << 62)  # of a block: the loop's variable in its first turn
-
-
-@dataclass(frozen=True)
-class Streamed(Store):
-    """A store that goes to `buffer` by way of a tile.
-
-    place: the element of the tile. target: the element of the buffer where the tile begins. loop: the number
-    of the loop after which the tile goes to memory. whole: it holds all that this loop writes; if not, the
-    loop is cut into blocks that begin at START.
-    """
-
-    tile: Buffer
-    place: Index
-    target: Index
-    loop: int
-    whole: bool
 
 
 @dataclass(frozen=True)
@@ -95,8 +79,8 @@ def stream_results(kernel: Kernel) -> Kernel:
     if not found:
         return kernel
     room = _Room(-(-kernel.arena_bytes // LINE) * LINE)
-    phases = tuple(Phase(tuple(_lane(lane, found, room) for lane in x.lanes)) for x in kernel.phases)
-    return replace(kernel, phases=phases, arena_bytes=room.end) if room.end > room.first else kernel
+    made = map_lanes(kernel, lambda lane: map_nests(lane, lambda nest: _nest(nest, lane, found, room)))
+    return replace(made, arena_bytes=room.end) if room.end > room.first else kernel
 
 
 def _worth_it(kernel: Kernel) -> frozenset[Buffer]:
@@ -115,7 +99,7 @@ def _traffic(kernel: Kernel) -> int:
     times: dict[Buffer, int] = {}
     for lane in (lane for phase in kernel.phases for lane in phase.lanes):
         for nest in (nest for stage in lane.stages for nest in stage.nests):
-            for i in (*nest.body, *nest.after):
+            for i in nest.instructions:
                 if isinstance(i, Load | Store) and i.buffer.space in (Space.ARG, Space.RESULT):
                     times[i.buffer] = times.get(i.buffer, 0) + _turns(lane, nest, i.depth)
     in_place = {kernel.results[n] for n in kernel.aliases}
@@ -143,15 +127,8 @@ class _Room:
         return Buffer(f"w{number}", tensor, Space.ARENA, 0, offset)
 
 
-def _lane(lane: Lane, results: frozenset[Buffer], room: _Room) -> Lane:
-    def stage(s: Stage) -> Stage:
-        return replace(s, nests=tuple(_nest(nest, lane, results, room) for nest in s.nests))
-
-    return replace(lane, stages=tuple(stage(s) for s in lane.stages))
-
-
 def _nest(nest: Nest, lane: Lane, results: frozenset[Buffer], room: _Room) -> Nest:
-    stores = [i for i in (*nest.body, *nest.after) if isinstance(i, Store) and i.buffer in results]
+    stores = [i for i in nest.instructions if isinstance(i, Store) and i.buffer in results]
     runs, share = _best_runs(stores, nest, lane)
     if not runs:
         return nest

@@ -1,0 +1,50 @@
+"""What kernels go through before they are written out: one tuple for each target.
+
+for p in kernel_passes(machine): kernel = p.run(kernel, context)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.passes.base.context import Context, on_any_target
+from jstitch.passes.base.machine import Machine
+from jstitch.passes.base.named_pass import NamedPass, kernel_pass
+from jstitch.passes.schedule.bound_exponents import bound_exponents
+from jstitch.passes.schedule.divide_by_invariants import divide_by_invariants
+from jstitch.passes.schedule.divide_phases import divide_phases
+from jstitch.passes.schedule.in_strips import in_strips
+from jstitch.passes.schedule.pair_halves import pair_halves
+from jstitch.passes.schedule.stream_results import stream_results
+
+
+def _named(*changes: Callable[[Kernel], Kernel]) -> tuple[NamedPass, ...]:
+    return tuple(kernel_pass(c.__name__, run_on=on_any_target(c), about=c) for c in changes)
+
+
+CPU_PASSES = _named(bound_exponents, divide_by_invariants, stream_results, pair_halves)
+CUDA_PASSES = _named(in_strips, divide_phases)
+
+
+def kernel_passes(machine: Machine) -> tuple[NamedPass, ...]:
+    """Those of the machine's target, in the order in which they run."""
+    return CPU_PASSES if machine.device is None else CUDA_PASSES
+
+
+def schedule_kernel(
+    kernel: Kernel,
+    context: Context,
+    passes: Sequence[NamedPass] | None = None,
+    after: Callable[[str, Kernel], None] = lambda name, kernel: None,
+) -> Kernel:
+    """The kernel as it is written out.
+
+    passes: None for the target's own. after: is told of every pass that changes it, and what it left.
+    """
+    for p in kernel_passes(context.machine) if passes is None else passes:
+        made = p.run(kernel, context)
+        if made is not kernel:
+            after(p.name, made)
+        kernel = made
+    return kernel

@@ -8,6 +8,7 @@ the end the geometric means over the workloads, each against the default options
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,36 +25,43 @@ from benchmarks.suite import SIZES
 from benchmarks.table import geometric_mean
 from benchmarks.workload import Problem, Size, Workload
 from jstitch.analysis import AnalysisError, analyze_each
-from jstitch.options import PLANNERS, SCHEMES, TECHNIQUES, CompileOptions
+from jstitch.options import OPTIONAL_PASSES, PLANNERS, SCHEMES, TECHNIQUES, CompileOptions
 
 Row = dict[str, Any]
 DEFAULT = "default"
 XLA = "XLA alone"
 
 
-def variants() -> dict[str, CompileOptions]:
-    """By name, the default first."""
+def variants(pattern: str = "") -> dict[str, CompileOptions]:
+    """By name, the default first. pattern: of the others' names."""
     found = {DEFAULT: CompileOptions()}
     for scheme in SCHEMES:
         found[f"no {scheme}"] = CompileOptions(schemes=tuple(s for s in SCHEMES if s != scheme))
     found["no warp, no block"] = CompileOptions(schemes=("packing", "thread"))
-    found |= {f"no {name}": CompileOptions(without=(name,)) for name in TECHNIQUES}
+    found |= {f"no {name}": CompileOptions(without=(name,)) for name in (*TECHNIQUES, *OPTIONAL_PASSES)}
     found["16 templates"] = CompileOptions(templates=16)
     found |= {f"planner {name}": CompileOptions(planner=name) for name in PLANNERS if name != "auto"}
-    return found
+    return {n: o for n, o in found.items() if n == DEFAULT or re.search(pattern, n)}
 
 
 @click.command("ablation")
 @click.option("--filter", "pattern", default="", help="Only workloads whose name matches this expression.")
 @SIZES
+@click.option("--variant", default="", help="Only variants whose name matches this expression.")
 @click.option("--seconds", default=0.3, help="Time per variant of a workload.")
 @click.option("--cpu/--no-cpu", default=True, help="Measure on this machine's CPU.")
 @click.option("--gpu/--no-gpu", default=True, help="Count for an H200, without one.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all rows here.")
 def ablation_command(
-    pattern: str, sizes: tuple[Size, ...], seconds: float, cpu: bool, gpu: bool, json_path: Path | None
+    pattern: str,
+    sizes: tuple[Size, ...],
+    variant: str,
+    seconds: float,
+    cpu: bool,
+    gpu: bool,
+    json_path: Path | None,
 ) -> None:
-    """Kernels, bytes, modelled and measured time with each scheme and technique switched off."""
+    """Kernels, bytes, modelled and measured time with each scheme, technique and pass switched off."""
     console = Console()
     console.width = max(console.width, 120)
     workloads = [w for family in runner.select(pattern).values() for w in family]
@@ -62,7 +70,7 @@ def ablation_command(
     rows: list[Row] = []
     for workload in workloads:
         for size in sizes:
-            found = _rows(console, workload, size, seconds if cpu else 0.0, gpu)
+            found = _rows(console, workload, size, variants(variant), seconds if cpu else 0.0, gpu)
             rows += found
             console.print(_table(f"{workload.name}, {size.value}", found))
     console.print(_table("geometric means against the default", _means(rows)))
@@ -71,9 +79,15 @@ def ablation_command(
         json_path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
-def _rows(console: Console, workload: Workload, size: Size, seconds: float, gpu: bool) -> list[Row]:
+def _rows(
+    console: Console,
+    workload: Workload,
+    size: Size,
+    options: Mapping[str, CompileOptions],
+    seconds: float,
+    gpu: bool,
+) -> list[Row]:
     problem = workload.problem(size)
-    options = variants()
     found: dict[str, Row] = {name: {} for name in (XLA, *options)}
     if gpu:
         for name, row in _counted(console, problem, options).items():

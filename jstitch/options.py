@@ -17,6 +17,14 @@ T = TypeVar("T")
 PLANNERS = ("auto", "layers", "ilp", "dp")
 SCHEMES = ("packing", "thread", "warp", "block")
 TECHNIQUES = ("remote", "sharing", "shrinking")
+OPTIONAL_PASSES = (
+    *("unroll_loops", "unroll_windows", "rewrite_argmax", "rewrite_one_hot_scatter", "chain_scatters"),
+    *("unroll_turns", "reduce_products", "join_sums", "merge_products", "turn_products", "lead_products"),
+    *("cse", "clone_broadcasts", "clone_indices", "leave_sums", "leave_unset"),
+    *("merge_patterns", "hand_over", "recompute_outputs", "split_prologues", "pack_patterns"),
+    *("bound_exponents", "divide_by_invariants", "stream_results", "pair_halves", "in_strips"),
+)
+"""Passes without which programs are right all the same."""
 TUNES = ("model", "off", "measure")
 _PREFIX = "JSTITCH_"
 _TRUE = ("1", "true", "yes", "on")
@@ -77,7 +85,8 @@ class CompileOptions:
     target: 'cpu', a GPU ('h200', 'sm_90', a DeviceSpec), None = what the program is lowered for and runs on.
     planner: which fusion planner runs. schemes: composition schemes that it may use.
     without: techniques switched off to see what they bring: 'remote' fusion of patterns with nothing in
-    common, 'sharing' of arena bytes, 'shrinking' of what is kept when it does not fit.
+    common, 'sharing' of arena bytes, 'shrinking' of what is kept when it does not fit, and passes by name
+    (those of `jstitch passes` that programs are right without).
     tune: 'model' stitches what the cost model expects to pay, 'off' everything that can be, 'measure' what is
     faster than XLA's own on this device, once. tune_seconds: most seconds of measuring for one function.
     ask_seconds: most seconds of asking XLA:GPU's compiler what one function with matrix products costs with
@@ -121,7 +130,7 @@ class CompileOptions:
         for scheme in self.schemes:
             _check("schemes", scheme, SCHEMES)
         for technique in self.without:
-            _check("without", technique, TECHNIQUES)
+            _check("without", technique, (*TECHNIQUES, *OPTIONAL_PASSES))
         self._check_seconds("tune_seconds", "0 never measures")
         self._check_seconds("ask_seconds", "0 never asks")
         if self.templates < 1:

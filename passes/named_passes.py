@@ -17,23 +17,18 @@ from dataclasses import replace
 from jstitch.errors import ParseError
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.passes.base.context import Context, on_any_target
-from jstitch.passes.base.named_pass import NamedPass, graph_pass, plan_pass, planner_pass
-from jstitch.passes.base.plan import FusionPlan
+from jstitch.passes.base.named_pass import NamedPass, graph_pass, plan_pass
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.rewrite import map_frames
 from jstitch.passes.fuse.absorb_updates import absorb_updates
-from jstitch.passes.fuse.break_cycles import break_cycles
 from jstitch.passes.fuse.copy_returned import copy_returned
 from jstitch.passes.fuse.finish_plan import FINISH
-from jstitch.passes.fuse.fuse_subgraph import FusionOptions
-from jstitch.passes.fuse.merge_patterns import merge_patterns
-from jstitch.passes.fuse.plan_layers import plan_layers
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
 from jstitch.passes.graph.pipeline import PIPELINE
 from jstitch.passes.lower.rewrite_sums import SUMS
 from jstitch.passes.lower.split_reductions import split_reductions
-from jstitch.passes.planners import AUTO, BEST, LAYERS, dynamic_programming, integer_program
+from jstitch.passes.planners import AUTO, BEST, PLANNERS
 from jstitch.passes.schedule.kernel_passes import CPU_PASSES, CUDA_PASSES
 
 GraphPass = Callable[[Graph, Context], Graph]
@@ -56,36 +51,6 @@ def _on_ops(change: Callable[[Sequence[Op], Sequence[Value], Profile], Sequence[
     return _on_frames(changed)
 
 
-def _layers(
-    frame: Graph,
-    context: Context,
-    *,
-    min_blocks: int = LAYERS.min_blocks,
-    serial_elements: int = LAYERS.serial_elements,
-    max_ops: int = LAYERS.max_ops,
-    footprint: int = LAYERS.footprint,
-    max_schedules: int = LAYERS.max_schedules,
-    fuse_batch_dot: bool = LAYERS.fuse_batch_dot,
-    whole_layer_roof: bool = LAYERS.whole_layer_roof,
-) -> FusionPlan:
-    return plan_layers(
-        frame,
-        FusionOptions(
-            min_blocks=min_blocks,
-            serial_elements=serial_elements,
-            max_ops=max_ops,
-            footprint=footprint,
-            max_schedules=max_schedules,
-            fuse_batch_dot=fuse_batch_dot,
-            whole_layer_roof=whole_layer_roof,
-        ),
-    )
-
-
-def _merge(plan: FusionPlan, context: Context) -> FusionPlan:
-    return break_cycles(merge_patterns(plan, context), plan)
-
-
 PREPARATION = (
     graph_pass("copy_returned", run_on=copy_returned, about=copy_returned),
     graph_pass("keep_counters", run_on=on_any_target(keep_counters), about=keep_counters),
@@ -93,19 +58,10 @@ PREPARATION = (
 )
 """What is done to a graph between the pipeline and the planner."""
 
-_LAYERS = (
-    planner_pass("plan_layers", run_on=_layers, about=plan_layers),
-    plan_pass("merge_patterns", run_on=_merge, about=merge_patterns),
-)
-_ILP = planner_pass("plan_ilp", run_on=integer_program, about=integer_program)
-_DP = planner_pass("plan_dp", run_on=dynamic_programming, about=dynamic_programming)
-
 PASSES: tuple[NamedPass, ...] = (
-    *(graph_pass(p.name, run_on=p.run, about=p.run) for p in PIPELINE),
+    *PIPELINE,
     *PREPARATION,
-    *_LAYERS,
-    _ILP,
-    _DP,
+    *(p for planner in PLANNERS.values() for p in planner.passes),
     *{p.name: replace(p, settings={}) for p in FINISH}.values(),
     plan_pass("absorb_updates", run_on=absorb_updates, about=absorb_updates),
     *(graph_pass(about.__name__, run_on=_on_ops(rewrite), about=about) for about, rewrite in SUMS),
@@ -135,5 +91,5 @@ def default_passes(planner: str | None) -> tuple[NamedPass, ...]:
     pipeline = PASSES[: len(PIPELINE)]
     if planner is None:
         return pipeline
-    first = {"layers": _LAYERS, "ilp": (_ILP,), "dp": (_DP,)}[BEST if planner == AUTO else planner]
-    return (*pipeline, *PREPARATION, *first, *FINISH)
+    chosen = PLANNERS[BEST if planner == AUTO else planner]
+    return (*pipeline, *PREPARATION, *chosen.passes, *FINISH)

@@ -8,14 +8,15 @@ PLANNERS["dp"](frame, context)         approximate dynamic programming, then bea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import dataclass
 
 from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
 from jstitch.passes.base.context import Context
+from jstitch.passes.base.named_pass import NamedPass, plan_pass, planner_pass
 from jstitch.passes.base.plan import FusionPlan
+from jstitch.passes.base.run_passes import run_passes
 from jstitch.passes.explore.plan_dp import plan_dp
-from jstitch.passes.fuse.break_cycles import break_cycles
 from jstitch.passes.fuse.finish_plan import finish_plan
 from jstitch.passes.fuse.fuse_subgraph import FusionOptions
 from jstitch.passes.fuse.merge_patterns import merge_patterns
@@ -27,10 +28,17 @@ BEST = "layers"
 """What 'auto' stands for: the planner that measures best on the benchmark suite."""
 
 
-class Planner(Protocol):
-    """Patterns of one frame, disjoint and acyclic, with a reason for every unfused edge."""
+@dataclass(frozen=True)
+class Planner:
+    """Its passes: the first takes a frame, and others the plan that it gives."""
 
-    def __call__(self, frame: Graph, context: Context) -> FusionPlan: ...
+    passes: tuple[NamedPass, ...]
+
+    def __call__(self, frame: Graph, context: Context) -> FusionPlan:
+        """Patterns of one frame, disjoint and acyclic, with a reason for every unfused edge."""
+        first, *others = self.passes
+        plan: FusionPlan = first.run(frame, context)
+        return run_passes(plan, others, context)
 
 
 def find_planner(options: CompileOptions) -> Planner:
@@ -38,10 +46,30 @@ def find_planner(options: CompileOptions) -> Planner:
     return PLANNERS[BEST if options.planner == AUTO else options.planner]
 
 
-def merged_layers(frame: Graph, context: Context) -> FusionPlan:
-    """FS-2018's layers, merged where that saves traffic."""
-    layered = plan_layers(frame, LAYERS)
-    return break_cycles(merge_patterns(layered, context), layered)
+def _layers(
+    frame: Graph,
+    context: Context,
+    *,
+    min_blocks: int = LAYERS.min_blocks,
+    serial_elements: int = LAYERS.serial_elements,
+    max_ops: int = LAYERS.max_ops,
+    footprint: int = LAYERS.footprint,
+    max_schedules: int = LAYERS.max_schedules,
+    fuse_batch_dot: bool = LAYERS.fuse_batch_dot,
+    whole_layer_roof: bool = LAYERS.whole_layer_roof,
+) -> FusionPlan:
+    return plan_layers(
+        frame,
+        FusionOptions(
+            min_blocks=min_blocks,
+            serial_elements=serial_elements,
+            max_ops=max_ops,
+            footprint=footprint,
+            max_schedules=max_schedules,
+            fuse_batch_dot=fuse_batch_dot,
+            whole_layer_roof=whole_layer_roof,
+        ),
+    )
 
 
 def integer_program(frame: Graph, context: Context) -> FusionPlan:
@@ -54,13 +82,18 @@ def integer_program(frame: Graph, context: Context) -> FusionPlan:
 
 def dynamic_programming(frame: Graph, context: Context) -> FusionPlan:
     """FS-2021's search, the merged layers' patterns among its candidates."""
-    known, options = merged_layers(frame, context), context.options
+    known, options = PLANNERS["layers"](frame, context), context.options
     remote = "packing" in options.schemes and "remote" not in options.without
     return plan_dp(frame, context, (known,), finish=lambda plan: finish_plan(plan, context), remote=remote)
 
 
 PLANNERS: Mapping[str, Planner] = {
-    "layers": merged_layers,
-    "ilp": integer_program,
-    "dp": dynamic_programming,
+    "layers": Planner(
+        (
+            planner_pass("plan_layers", run_on=_layers, about=plan_layers),
+            plan_pass("merge_patterns", run_on=merge_patterns, about=merge_patterns),
+        )
+    ),
+    "ilp": Planner((planner_pass("plan_ilp", run_on=integer_program, about=integer_program),)),
+    "dp": Planner((planner_pass("plan_dp", run_on=dynamic_programming, about=dynamic_programming),)),
 }

@@ -116,7 +116,8 @@ def opt(
     target_ = target_of(options)
     if passes is None:
         planned = default_passes(options.planner if emit in _NEED_A_PLAN else None)
-        passes = (*planned, *(kernel_passes(target_.profile.machine) if emit in _NEED_KERNELS else ()))
+        kernels = kernel_passes(target_.profile.machine) if emit in _NEED_KERNELS else ()
+        passes = tuple(p for p in (*planned, *kernels) if p.name not in options.without)
     passes = _until(passes, stop_after)
     watch = Watch(print_before, NAMES if print_after_all else print_after, verify_each)
     with progress(len(passes) + 2) as step:

@@ -23,9 +23,9 @@ from jstitch.ir.printer import print_graph
 from jstitch.ir.verify import check
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
+from jstitch.passes.base.run_passes import Step
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.print_plan import print_plan
-from jstitch.passes.graph.pipeline import Step
 from jstitch.passes.lower.check_kernel import check_kernel
 
 SCHEMA = 1  # of a kernel's .json
@@ -75,12 +75,12 @@ class Dump:
         if self.seen is not None:
             self.seen.graph = graph
 
-    def after_pass(self, step: Step) -> None:
+    def after_pass(self, step: Step[Graph]) -> None:
         if self.verify:
-            check(step.graph, step.name)
+            check(step.value, step.name)
         if self.seen is not None:
             self.seen.steps.append(step)
-        self.text(f"{step.name}.txt", lambda: print_graph(step.graph))
+        self.text(f"{step.name}.txt", lambda: print_graph(step.value))
 
     def plan(self, plan: FusionPlan) -> None:
         if self.seen is not None:

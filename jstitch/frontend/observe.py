@@ -18,7 +18,7 @@ from jstitch.options import CompileOptions
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.graph.pipeline import Step
+from jstitch.passes.base.run_passes import Step
 from jstitch.runtime.report import note
 
 
@@ -47,7 +47,7 @@ class Observed:
     context: Context
     kernels: bool = True
     graph: Graph | None = None
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Step[Graph]] = field(default_factory=list)
     plans: list[FusionPlan] = field(default_factory=list)
     built: list[Built] = field(default_factory=list)
     refused: list[tuple[FusionPattern, Reason]] = field(default_factory=list)

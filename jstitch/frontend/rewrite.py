@@ -5,7 +5,7 @@ StableHLO -> Graph -> graph passes -> FusionPlan per frame -> Kernel per pattern
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,7 +27,8 @@ from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import KERNEL
 from jstitch.passes.base.context import Context, Returned
 from jstitch.passes.base.named_pass import NamedPass
-from jstitch.passes.base.plan import FusionPattern
+from jstitch.passes.base.plan import FusionPattern, FusionPlan
+from jstitch.passes.base.run_passes import Step
 from jstitch.passes.fuse.absorb_updates import contracted
 from jstitch.passes.fuse.alias_donated import alias_donated, carried_by_loops
 from jstitch.passes.fuse.copy_returned import copy_returned
@@ -41,7 +42,6 @@ from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.choose_template import best_kernel
 from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
 from jstitch.passes.plan_frame import plan_frame
-from jstitch.passes.planners import Planner
 from jstitch.passes.schedule.kernel_passes import kernel_passes, schedule_kernel
 from jstitch.runtime.report import note
 
@@ -205,7 +205,7 @@ def stitch_graph(
     backend: Backend,
     donated: Mapping[Value, Value],
     gate: Gate | None = None,
-    planner: Planner | None = None,
+    planner: Callable[[Graph, Context], FusionPlan] | None = None,
     taken: Collection[str] = (),
     scheduling: Sequence[NamedPass] | None = None,
 ) -> Graph:
@@ -269,8 +269,12 @@ class _Builder:
             self.dump.check(form, f"{form.name}, {ending}")
             forms[ending] = form
 
+        def after(step: Step[Kernel]) -> None:
+            if step.changed:
+                add(AFTER + step.name, step.value)
+
         add("kernel", kernel)
-        schedule_kernel(kernel, self.context, self.scheduling, lambda name, form: add(AFTER + name, form))
+        schedule_kernel(kernel, self.context, self.scheduling, after)
         return forms
 
     def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:

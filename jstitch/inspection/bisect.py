@@ -115,7 +115,7 @@ class _Bisection:
         """Before the first step the program is the module itself; planning is done by the last ones."""
         call, source = self.experiment.call, self.experiment.source
         found = [_Version("import", "import", lambda: source.graph)]
-        found += [_Version("pass", s.name, partial(lambda graph: graph, s.graph)) for s in call.steps]
+        found += [_Version("pass", s.name, partial(lambda graph: graph, s.value)) for s in call.steps]
         passed = found[-1].graph
         returned = Returned(range(len(passed.inputs)), source.donated)
         copied = copy_returned(passed, replace(self.context, returned=returned))

@@ -3,7 +3,7 @@
 e = Experiment(module, args, CompileOptions(tune="off"))
 e.compare(e.stitched, e.kernels)          with all kernels          ->   Comparison
 e.compare(e.stitched, ())                 their ops run by XLA
-e.compare(e.call.steps[3].graph)          after the fourth pass
+e.compare(e.call.steps[3].value)          after the fourth pass
 """
 
 from __future__ import annotations

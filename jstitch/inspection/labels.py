@@ -65,7 +65,7 @@ class Frame:
 
 def frames_of(seen: Observed) -> tuple[Frame, ...]:
     """The frames of a call in the order of its plans: inner ones first, the whole call last."""
-    graph = seen.steps[-1].graph if seen.steps else seen.graph
+    graph = seen.steps[-1].value if seen.steps else seen.graph
     titles = dict(_titles(graph)) if graph is not None else {}
     return tuple(
         Frame(plan.frame, n, WHOLE if n == len(seen.plans) - 1 else _title(plan.frame, titles))

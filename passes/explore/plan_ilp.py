@@ -30,7 +30,6 @@ from jstitch.passes.explore.op_graph import grouped, op_graph
 from jstitch.passes.explore.savings import Savings, modelled_savings, modelled_seconds
 from jstitch.passes.explore.select_patterns import Selection, SelectOptions, select_patterns
 from jstitch.passes.explore.solve_program import Problem
-from jstitch.passes.fuse.break_cycles import break_cycles
 from jstitch.passes.fuse.fuse_subgraph import FusionOptions
 from jstitch.passes.fuse.merge_patterns import merge_patterns
 from jstitch.passes.fuse.plan_layers import plan_layers
@@ -82,7 +81,7 @@ def collect(frame: Graph, context: Context, options: IlpOptions) -> tuple[Candid
     graph = op_graph(frame)
     found = Candidates(graph, ORIGIN)
     layered = plan_layers(frame, options.layers)
-    merged = break_cycles(merge_patterns(layered, context), layered)
+    merged = merge_patterns(layered, context)
     apart = found.of_plan(layered)
     sets = [found.of_plan(merged), apart, *explore_substitution(graph)]
     known = [found.add(groups) for groups in sets]

@@ -10,6 +10,7 @@ from dataclasses import replace
 from jstitch.passes.base.context import Context, on_any_target
 from jstitch.passes.base.named_pass import NamedPass, plan_pass
 from jstitch.passes.base.plan import FusionPlan
+from jstitch.passes.base.run_passes import run_passes
 from jstitch.passes.fuse.break_cycles import break_cycles
 from jstitch.passes.fuse.gate import gate
 from jstitch.passes.fuse.hand_over import hand_over
@@ -22,9 +23,7 @@ from jstitch.passes.fuse.trim_patterns import trim_patterns
 
 def finish_plan(plan: FusionPlan, context: Context) -> FusionPlan:
     """The patterns that become kernels; the frame may have copies of ops that are computed again."""
-    for step in FINISH:
-        plan = step.run(plan, context)
-    return plan
+    return run_passes(plan, FINISH, context)
 
 
 def _pack(plan: FusionPlan, context: Context, *, remote: bool | None = None) -> FusionPlan:

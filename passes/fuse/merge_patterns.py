@@ -17,6 +17,7 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, NoFuse, Reason, is_free, make_pattern
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.cost.cost_model import kernel_cost, wide_sums
+from jstitch.passes.fuse.break_cycles import break_cycles
 from jstitch.passes.fuse.fuse_subgraph import GAVE_UP, TOO_MANY
 from jstitch.passes.fuse.gate import no_room
 from jstitch.passes.fuse.joined_nodes import JoinedNodes
@@ -42,7 +43,8 @@ def merge_patterns(plan: FusionPlan, context: Context) -> FusionPlan:
     merged = merger.run()
     owner = merger.node_of
     refusals = (r for r in plan.refusals if owner[r.producer] != owner[r.consumer])
-    return FusionPlan(plan.frame, tuple(merged), tuple(map(merger.renewed, refusals)))
+    made = FusionPlan(plan.frame, tuple(merged), tuple(map(merger.renewed, refusals)))
+    return break_cycles(made, plan)
 
 
 @dataclass(eq=False)

@@ -2,23 +2,22 @@
 
     run(graph, context, PIPELINE, after=dump)  ==  dump(fold(dump(canonicalize(graph)))) ...
 
-A pass is a function (Graph, Context) -> Graph with a name; it leaves a valid graph behind and keeps inputs
-and outputs in number, order and type. The callback prints, times, verifies, dumps, or stops (by raising
-`StopPipeline`).
+A pass on graphs leaves a valid graph behind and keeps inputs and outputs in number, order and type.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from jstitch.ir.graph import Graph
 from jstitch.ir.printer import print_graph
 from jstitch.ir.verify import check
 from jstitch.passes.base.context import Context, on_any_target
+from jstitch.passes.base.named_pass import NamedPass, graph_pass
 from jstitch.passes.base.rewrite import is_control
+from jstitch.passes.base.run_passes import Step, StopPipeline, run_passes
 from jstitch.passes.graph.canonicalize import canonicalize
 from jstitch.passes.graph.chain_scatters import chain_scatters
 from jstitch.passes.graph.clone_broadcasts import clone_broadcasts
@@ -40,71 +39,46 @@ from jstitch.passes.graph.unroll_turns import unroll_turns
 from jstitch.passes.graph.unroll_windows import unroll_windows
 
 
-@dataclass(frozen=True)
-class Pass:
-    """One step of the pipeline. `name` is what users type and what dump files are called."""
-
-    name: str
-    run: Callable[[Graph, Context], Graph]
+def _any_target(change: Callable[[Graph], Graph]) -> NamedPass:
+    return graph_pass(change.__name__, run_on=on_any_target(change), about=change)
 
 
-@dataclass(frozen=True)
-class Step:
-    """What the callback sees: the pass that ran (its place in the pipeline, its time) and its result."""
-
-    number: int
-    name: str
-    graph: Graph
-    seconds: float
-
-
-class StopPipeline(Exception):
-    """Raised by a callback: `run` returns the graph as it is."""
-
+_CANONICALIZE = _any_target(canonicalize)
 
 # fold before cse, so that equal constants become one; dce sweeps what they left unused, before broadcasts are
 # copied (cse would merge them again)
-PIPELINE: tuple[Pass, ...] = (
-    Pass("canonicalize", on_any_target(canonicalize)),
-    Pass("unroll_loops", on_any_target(unroll_loops)),
-    Pass("fold_constants", on_any_target(fold_constants)),
-    Pass("unroll_windows", on_any_target(unroll_windows)),
-    Pass("rewrite_argmax", on_any_target(rewrite_argmax)),
-    Pass("rewrite_one_hot_scatter", on_any_target(rewrite_one_hot_scatter)),
-    Pass("chain_scatters", chain_scatters),
-    Pass("unroll_turns", unroll_turns),
-    Pass("reduce_products", reduce_products),
-    Pass("join_sums", join_sums),
-    Pass("merge_products", merge_products),
-    Pass("turn_products", turn_products),
-    Pass("lead_products", lead_products),
-    Pass("canonicalize_again", on_any_target(canonicalize)),
-    Pass("cse", on_any_target(cse)),
-    Pass("dce", on_any_target(dce)),
-    Pass("clone_broadcasts", on_any_target(clone_broadcasts)),
-    Pass("clone_indices", clone_indices),
-    Pass("leave_sums", leave_sums),
-    Pass("leave_unset", leave_unset),
+PIPELINE: tuple[NamedPass, ...] = (
+    _CANONICALIZE,
+    _any_target(unroll_loops),
+    _any_target(fold_constants),
+    _any_target(unroll_windows),
+    _any_target(rewrite_argmax),
+    _any_target(rewrite_one_hot_scatter),
+    graph_pass("chain_scatters", run_on=chain_scatters, about=chain_scatters),
+    graph_pass("unroll_turns", run_on=unroll_turns, about=unroll_turns),
+    graph_pass("reduce_products", run_on=reduce_products, about=reduce_products),
+    graph_pass("join_sums", run_on=join_sums, about=join_sums),
+    graph_pass("merge_products", run_on=merge_products, about=merge_products),
+    graph_pass("turn_products", run_on=turn_products, about=turn_products),
+    graph_pass("lead_products", run_on=lead_products, about=lead_products),
+    replace(_CANONICALIZE, name="canonicalize_again"),
+    _any_target(cse),
+    _any_target(dce),
+    _any_target(clone_broadcasts),
+    graph_pass("clone_indices", run_on=clone_indices, about=clone_indices),
+    graph_pass("leave_sums", run_on=leave_sums, about=leave_sums),
+    graph_pass("leave_unset", run_on=leave_unset, about=leave_unset),
 )
 
 
 def run(
     graph: Graph,
     context: Context,
-    passes: Sequence[Pass] = PIPELINE,
-    after: Callable[[Step], None] | None = None,
+    passes: Sequence[NamedPass] = PIPELINE,
+    after: Callable[[Step[Graph]], None] | None = None,
 ) -> Graph:
-    """Run the passes in order, the callback after each one."""
-    for number, step in enumerate(passes, 1):
-        start = time.perf_counter()
-        graph = step.run(graph, context)
-        if after is None:
-            continue
-        try:
-            after(Step(number, step.name, graph, time.perf_counter() - start))
-        except StopPipeline:
-            break
-    return graph
+    """The graph after the passes; the callback runs after each one."""
+    return run_passes(graph, passes, context, after)
 
 
 def frames(graph: Graph) -> Iterator[Graph]:
@@ -119,26 +93,26 @@ def frames(graph: Graph) -> Iterator[Graph]:
                 yield from frames(region)
 
 
-def verify_after(step: Step) -> None:
+def verify_after(step: Step[Graph]) -> None:
     """A callback that raises InvalidGraph when a pass leaves an invalid graph."""
-    check(step.graph, step.name)
+    check(step.value, step.name)
 
 
-def dump_after(folder: Path, first: int = 1) -> Callable[[Step], None]:
+def dump_after(folder: Path, first: int = 1) -> Callable[[Step[Graph]], None]:
     """A callback that writes each graph to `folder`, numbered from `first`."""
 
-    def write(step: Step) -> None:
+    def write(step: Step[Graph]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{first + step.number - 1:02d}_{step.name}.txt"
-        path.write_text(print_graph(step.graph) + "\n")
+        path.write_text(print_graph(step.value) + "\n")
 
     return write
 
 
-def stop_after(name: str) -> Callable[[Step], None]:
+def stop_after(name: str) -> Callable[[Step[Graph]], None]:
     """A callback that ends the pipeline after the named pass."""
 
-    def stop(step: Step) -> None:
+    def stop(step: Step[Graph]) -> None:
         if step.name == name:
             raise StopPipeline
 

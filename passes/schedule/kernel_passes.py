@@ -11,6 +11,7 @@ from jstitch.codegen.kernel_ir import Kernel
 from jstitch.passes.base.context import Context, on_any_target
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.named_pass import NamedPass, kernel_pass
+from jstitch.passes.base.run_passes import Step, run_passes
 from jstitch.passes.schedule.bound_exponents import bound_exponents
 from jstitch.passes.schedule.divide_by_invariants import divide_by_invariants
 from jstitch.passes.schedule.divide_phases import divide_phases
@@ -36,15 +37,8 @@ def schedule_kernel(
     kernel: Kernel,
     context: Context,
     passes: Sequence[NamedPass] | None = None,
-    after: Callable[[str, Kernel], None] = lambda name, kernel: None,
+    after: Callable[[Step[Kernel]], None] | None = None,
 ) -> Kernel:
-    """The kernel as it is written out.
-
-    passes: None for the target's own. after: is told of every pass that changes it, and what it left.
-    """
-    for p in kernel_passes(context.machine) if passes is None else passes:
-        made = p.run(kernel, context)
-        if made is not kernel:
-            after(p.name, made)
-        kernel = made
-    return kernel
+    """The kernel as it is written out. passes: None for the target's own."""
+    chosen = kernel_passes(context.machine) if passes is None else passes
+    return run_passes(kernel, chosen, context, after)

@@ -20,9 +20,10 @@ from jstitch.frontend.mlir import module_bytes, parse_module
 from jstitch.ir.ops import OPS
 from jstitch.options import CompileOptions
 from jstitch.passes.base.context import Context
+from jstitch.passes.base.named_pass import graph_pass
 from jstitch.passes.fuse.print_plan import print_plan
 from jstitch.passes.graph.copy_carried import copy_carried
-from jstitch.passes.graph.pipeline import PIPELINE, Pass, frames
+from jstitch.passes.graph.pipeline import PIPELINE, frames
 from jstitch.passes.graph.pipeline import run as run_pipeline
 from jstitch.passes.plan_frame import plan_frame
 
@@ -150,7 +151,7 @@ def test_passes_on_plans(module: Path) -> None:
 
 @pytest.mark.parametrize("planner", ["layers", "ilp", "dp"])
 def test_the_default_passes_make_the_plan_that_a_program_gets(module: Path, planner: str) -> None:
-    passes = (*PIPELINE, Pass("copy_carried", copy_carried))
+    passes = (*PIPELINE, graph_pass("copy_carried", run_on=copy_carried, about=copy_carried))
     options = CompileOptions(target="cpu", planner=planner)
     context = Context(options, target_of(options).profile)
     graph = run_pipeline(import_module(parse_module(MODULE)), context, passes)

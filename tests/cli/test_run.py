@@ -22,8 +22,9 @@ from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend import rewrite
 from jstitch.ir.graph import Graph
 from jstitch.passes.base.context import on_any_target
+from jstitch.passes.base.named_pass import graph_pass
 from jstitch.passes.graph.dce import dce
-from jstitch.passes.graph.pipeline import PIPELINE, Pass
+from jstitch.passes.graph.pipeline import PIPELINE
 
 SOURCE = """
 import jax.numpy as jnp
@@ -204,7 +205,7 @@ def test_a_wrong_pass_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
         return replace(graph, ops=tuple(swapped if other is op else other for other in graph.ops))
 
     flipped = on_any_target(lambda graph: flip(dce(graph)))
-    passes = [Pass(p.name, flipped if p.name == "dce" else p.run) for p in PIPELINE]
+    passes = [replace(p, run_on=flipped) if p.name == "dce" else p for p in PIPELINE]
     monkeypatch.setattr(rewrite, "PIPELINE", tuple(passes))
     result = run(folder / "model.mlir", "--random", "0", "--bisect", "--tune", "off", status=1)
     assert "the pass dce makes the difference" in result.stdout
@@ -215,6 +216,8 @@ def test_a_pass_that_raises(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     def broken(graph: Graph) -> Graph:
         raise KeyError("no such value")
 
-    monkeypatch.setattr(rewrite, "PIPELINE", (*PIPELINE, Pass("broken", on_any_target(broken))))
+    monkeypatch.setattr(
+        rewrite, "PIPELINE", (*PIPELINE, graph_pass("broken", run_on=on_any_target(broken), about=broken))
+    )
     result = run(folder / "model.mlir", "--random", "0", "--compare", status=1)
     assert "stitching raised KeyError: 'no such value'" in result.stderr

@@ -88,7 +88,7 @@ def test_every_op_has_a_line(name: str) -> None:
     assert call.graph is not None
     assert call.stitched is not None
     assert call.built
-    for stage, graph in (("import", call.graph), *((s.name, s.graph) for s in call.steps)):
+    for stage, graph in (("import", call.graph), *((s.name, s.value) for s in call.steps)):
         assert [op.name for op in everything(graph) if not op.loc] == [], stage
     for plan in call.plans:
         assert [op.name for op in everything(plan.frame) if not op.loc] == []

@@ -22,8 +22,9 @@ from jstitch.inspection.experiment import Experiment
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.options import CompileOptions
 from jstitch.passes.base.context import on_any_target
+from jstitch.passes.base.named_pass import graph_pass
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
-from jstitch.passes.graph.pipeline import PIPELINE, Pass
+from jstitch.passes.graph.pipeline import PIPELINE
 
 ROWS, COLUMNS, TURNS = 8, 16, 3
 OPTIONS = CompileOptions(tune="off", target="cpu")
@@ -99,7 +100,11 @@ def turned(graph: Graph, chosen: Callable[[Op], bool] = is_difference) -> Graph:
 
 
 def seed_pass(patch: pytest.MonkeyPatch, place: int, name: str = "wrong_pass") -> None:
-    passes = [*PIPELINE[:place], Pass(name, on_any_target(turned)), *PIPELINE[place:]]
+    passes = [
+        *PIPELINE[:place],
+        graph_pass(name, run_on=on_any_target(turned), about=turned),
+        *PIPELINE[place:],
+    ]
     patch.setattr(frontend, "PIPELINE", tuple(passes))
 
 

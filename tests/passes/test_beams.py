@@ -25,7 +25,7 @@ from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
-from jstitch.passes.planners import merged_layers
+from jstitch.passes.planners import PLANNERS
 from tests.contexts import CPU, CPU_PROFILE
 from tests.passes.random_dags import random_dag
 from tests.passes.random_graphs import Limits, make_graph
@@ -89,7 +89,7 @@ def kernel_of(pattern: FusionPattern) -> Kernel:
 
 def check_plans(frame: Graph) -> int:
     """The plans of dp and of the layers are right and can be built; dp's scores no less."""
-    layered = merged_layers(frame, CPU)
+    layered = PLANNERS["layers"](frame, CPU)
     plan = plan_dp(frame, CPU, (layered,))
     assert check_plan(layered) == check_plan(plan) == ()
     assert total(frame, plan, CPU) >= total(frame, layered, CPU) - 1e-12
@@ -163,7 +163,7 @@ def test_never_below_the_layers_on_all_workloads(name: str, target: str) -> None
 def never_below_the_layers(name: str, target: str) -> None:
     context = Context(OPTIONS.replace(planner="dp"), PROFILES[target])
     for frame in workload_frames(name, context):
-        layered = merged_layers(frame, context)
+        layered = PLANNERS["layers"](frame, context)
         plan = plan_dp(frame, context, (layered,))
         assert check_plan(plan) == ()
         assert total(frame, plan, context) >= total(frame, layered, context) - 1e-12

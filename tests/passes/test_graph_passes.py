@@ -16,6 +16,8 @@ from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
 from jstitch.ir.verify import check
+from jstitch.passes.base.named_pass import NamedPass
+from jstitch.passes.base.run_passes import Step
 from jstitch.passes.graph.canonicalize import canonicalize
 from jstitch.passes.graph.clone_broadcasts import clone_broadcasts
 from jstitch.passes.graph.cse import cse
@@ -23,8 +25,6 @@ from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.fold_constants import MAX_ELEMENTS, fold_constants
 from jstitch.passes.graph.pipeline import (
     PIPELINE,
-    Pass,
-    Step,
     dump_after,
     frames,
     run,
@@ -48,7 +48,7 @@ def assert_same_results(before: Graph, after: Graph, seed: int) -> None:
 @pytest.mark.parametrize("step", PIPELINE, ids=lambda step: step.name)
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(graph=random_graphs(), seed=st.integers(0, 99))
-def test_each_pass_keeps_the_results(step: Pass, graph: Graph, seed: int) -> None:
+def test_each_pass_keeps_the_results(step: NamedPass, graph: Graph, seed: int) -> None:
     check(graph)
     assert_same_results(graph, check(step.run(graph, CPU), step.name), seed)
 
@@ -184,7 +184,7 @@ def test_every_reader_gets_its_own_broadcast() -> None:
 def test_pipeline_callbacks(tmp_path: Path) -> None:
     graph, seen = make_graph(Random(1)), list[str]()
 
-    def watch(step: Step) -> None:
+    def watch(step: Step[Graph]) -> None:
         seen.append(step.name)
         dump_after(tmp_path, first=2)(step)
         stop_after("cse")(step)

@@ -29,6 +29,7 @@ from jstitch.frontend.importer import import_module
 from jstitch.ir.index import add, const
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.profile import Profile
+from jstitch.passes.base.run_passes import Step
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.check_kernel import check_kernel
@@ -90,9 +91,9 @@ def drawn(seed: int, target: Profile) -> Made | None:
 
 def steps(kernel: Kernel, context: Context) -> Iterator[tuple[str, Kernel]]:
     """The passes that change the kernel, each with what it left."""
-    found: list[tuple[str, Kernel]] = []
-    schedule_kernel(kernel, context, after=lambda name, made: found.append((name, made)))
-    yield from found
+    found: list[Step[Kernel]] = []
+    schedule_kernel(kernel, context, after=found.append)
+    yield from ((step.name, step.value) for step in found if step.changed)
 
 
 def same(name: str, found: Array, expected: Array) -> None:

@@ -17,7 +17,6 @@ from jstitch.passes.explore.plan_ilp import IlpOptions, plan_ilp
 from jstitch.passes.explore.savings import Savings, modelled_savings, modelled_seconds
 from jstitch.passes.explore.select_patterns import SelectOptions, greedy
 from jstitch.passes.explore.solve_program import Problem
-from jstitch.passes.fuse.break_cycles import break_cycles
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.fuse_subgraph import FusionOptions
 from jstitch.passes.fuse.merge_patterns import merge_patterns
@@ -140,7 +139,7 @@ def test_the_plan_never_scores_below_the_layers_nor_any_generators_greedy_plan(
     plan = plan_ilp(frame, CPU, savings)
     assert check_plan(plan) == ()
     graph, layered = op_graph(frame), plan_layers(frame, FusionOptions(footprint=0))
-    merged = break_cycles(merge_patterns(layered, CPU), layered)
+    merged = merge_patterns(layered, CPU)
     sources = [numbers(layered), numbers(merged), explore_seeds(graph), *explore_substitution(graph)]
     for groups in sources:
         other = greedy_total(frame, trimmed(frame, groups), savings)
@@ -182,7 +181,7 @@ def test_a_planner_in_bounds_is_valid_and_no_worse_than_the_layers(seed: int, se
     plan = plan_ilp(frame, CPU, Savings(per_op), IlpOptions(select=select))
     assert check_plan(plan) == ()
     layered = plan_layers(frame, FusionOptions(footprint=0))
-    base = break_cycles(merge_patterns(layered, CPU), layered)
+    base = merge_patterns(layered, CPU)
     assert total(plan, {}) >= sum(map(per_op, trimmed(frame, numbers(base))))
 
 

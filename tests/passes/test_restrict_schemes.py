@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,17 +14,35 @@ import pytest
 from jax import Array
 
 import jstitch
+from jstitch.codegen.backend import Built
+from jstitch.codegen.interpret_kernel import interpret_kernel
+from jstitch.codegen.kernel_ir import Kernel
 from jstitch.device_spec import find_spec
+from jstitch.errors import OptionError
+from jstitch.frontend.dump import open_dump
+from jstitch.frontend.importer import import_module
+from jstitch.frontend.rewrite import stitch_graph
 from jstitch.frontend.target import find_target
-from jstitch.ir.ops import lookup
-from jstitch.options import SCHEMES, TECHNIQUES, CompileOptions
+from jstitch.ir.graph import Op
+from jstitch.ir.interpret import interpret
+from jstitch.ir.ops import KERNEL, OPS, lookup
+from jstitch.options import OPTIONAL_PASSES, SCHEMES, TECHNIQUES, CompileOptions
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.graph.pipeline import run
+from jstitch.passes.named_passes import NAMES
 from jstitch.passes.plan_frame import plan_frame
-from tests.contexts import CPU, CPU_PROFILE
+from tests.contexts import CPU, CPU_PROFILE, H200_PROFILE, on
 from tests.passes.random_graphs import Limits, make_graph
+
+
+class Nothing:
+    """A backend that builds nothing."""
+
+    def build(self, kernel: Kernel, cache_dir: str | None) -> Built:
+        return Built("", ())
+
 
 EVERYTHING = CompileOptions(tune="off", strict=True)
 
@@ -61,6 +82,59 @@ def test_kernels_with_each_scheme_switched_off() -> None:
 @pytest.mark.parametrize("name", TECHNIQUES)
 def test_techniques_switched_off(name: str) -> None:
     assert kernels(EVERYTHING.replace(without=(name,))) >= 1
+
+
+def step(x: Array, table: Array) -> tuple[Array, ...]:
+    """Something for most passes: windows, loops, an argmax, products, statistics of columns, bf16."""
+
+    def turn(carried: Array, row: Array) -> tuple[Array, Array]:
+        made = jnp.tanh(carried * 0.5 + row)
+        return made, made.sum()
+
+    def loss(x: Array) -> Array:
+        centred = x - x.mean(0)
+        return jnp.sum(jnp.sin(centred * jax.lax.rsqrt(jnp.square(centred).mean(0) + 1e-5)))
+
+    pooled = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3), (1, 1), "VALID")
+    narrow = jnp.tanh(x.astype(jnp.bfloat16)) * 2
+    grads = jax.grad(loss)(x), jax.grad(lambda t: jnp.sum(jnp.square(t[jnp.argmax(x, -1) % 7])))(table)
+    both = jax.lax.scan(turn, x[0], x)
+    return (*grads, pooled, narrow, jax.nn.softmax(x, 0), jax.nn.softmax(x), x @ x.T + x.sum(-1), *both)
+
+
+def same(found: Sequence[Any], expected: Sequence[Any]) -> None:
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.float64(a), np.float64(b), rtol=2e-2, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", OPTIONAL_PASSES)
+def test_programs_are_right_without_each_pass(name: str) -> None:
+    args = ARGS[0], jnp.ones((7, 16), jnp.float32)
+    options = EVERYTHING.replace(without=(name,), verify=True)
+    same(jstitch.jit(lambda *xs: step(*xs), options=options)(*args), jax.jit(step)(*args))
+
+
+@pytest.mark.parametrize("name", OPTIONAL_PASSES)
+def test_kernels_for_a_gpu_are_right_without_each_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are interpreted."""
+    args = ARGS[0][:12, :40], jnp.ones((7, 8), jnp.float32)
+    context = on(H200_PROFILE, tune="off", verify=True, without=(name,))
+    graph = run(import_module(jax.jit(step).lower(*args).compiler_ir("stablehlo")), context)
+    made = stitch_graph(graph, context, "k", open_dump(context, "k"), Nothing(), {})
+
+    def run_kernel(op: Op, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
+        return interpret_kernel(op.attrs["kernel"], arrays[: len(op.operands)])
+
+    monkeypatch.setitem(OPS, KERNEL, replace(OPS[KERNEL], reference=run_kernel))
+    same(interpret(made, [np.asarray(a) for a in args]), jax.jit(step)(*args))
+
+
+def test_passes_that_programs_need_are_not_optional() -> None:
+    needed = {"gate", "trim_patterns", "restrict_schemes", "divide_phases", "canonicalize", "dce"}
+    assert needed.isdisjoint(OPTIONAL_PASSES)
+    assert set(OPTIONAL_PASSES) <= set(NAMES)
+    with pytest.raises(OptionError, match="divide_phases"):
+        CompileOptions(without=("divide_phases",))
 
 
 def test_remote_fusion_is_of_patterns_with_nothing_in_common() -> None:

@@ -24,7 +24,7 @@ def emit_kernel(op: Op, operands: list[ir.Value]) -> list[ir.Value]:
     """Write the kernel's calls at the current insertion point; its results."""
     kernel = op.attrs["kernel"]
     known: dict[Buffer, ir.Value] = dict(zip(kernel.args, operands, strict=True))
-    computes = ", ".join(dict.fromkeys(inner.name.rpartition(".")[2] for inner in op.regions[0].walk()))
+    computes = ", ".join(dict.fromkeys(inner.name for inner in op.regions[0].walk()))
     for call in op.attrs["calls"]:
         written = _emit_call(call, [known[b] for b in call.operands], computes)
         known |= dict(zip(call.results, written, strict=True))
@@ -58,7 +58,7 @@ def _elements(value: ir.Value) -> int:
 
 
 def _emit_call(call: KernelCall, operands: Sequence[ir.Value], computes: str) -> Sequence[ir.Value]:
-    """computes: names of its ops, for those who read StableHLO or HLO."""
+    """computes: names of its ops, for those who look for them in StableHLO or HLO."""
     results = [export_type(b.type) for b in call.results]
     operands = [*operands, _emit_cost()] if call.beside else operands
     made = ir.Operation.create(

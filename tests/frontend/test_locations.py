@@ -42,5 +42,5 @@ def test_locations_are_the_users_alone() -> None:
     assert "stablehlo.custom_call @jstitch" in text
     for scope in ("jit(<lambda>)/sin", "jit(<lambda>)/div"):
         assert f'"{scope}"' in text
-    assert 'jstitch.ops = "sine, constant, divide"' in text
+    assert 'jstitch.ops = "stablehlo.sine, stablehlo.constant, stablehlo.divide"' in text
     assert str(Path(jstitch.__file__).parent) not in text

@@ -58,14 +58,14 @@ def test_a_stage_raises(monkeypatch: pytest.MonkeyPatch, module: ModuleType, sta
 @pytest.mark.parametrize("number", range(len(PIPELINE)))
 def test_a_graph_pass_raises(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     broken = [*PIPELINE]
-    broken[number] = replace(broken[number], run=_raise)
+    broken[number] = replace(broken[number], run_on=_raise)
     monkeypatch.setattr(rewrite, "PIPELINE", tuple(broken))
     assert "on purpose" in _falls_back(standardize(), *arguments())
 
 
 def test_a_pass_breaks_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `verify` the damage is found where it was done."""
-    broken = replace(PIPELINE[0], run=lambda graph, context: replace(graph, ops=graph.ops[:-1]))
+    broken = replace(PIPELINE[0], run_on=lambda graph, context: replace(graph, ops=graph.ops[:-1]))
     monkeypatch.setattr(rewrite, "PIPELINE", (broken, *PIPELINE[1:]))
     reason = _falls_back(standardize(), *arguments(), options=LENIENT.replace(verify=True))
     assert broken.name in reason

@@ -81,7 +81,7 @@ def collect(frame: Graph, context: Context, options: IlpOptions) -> tuple[Candid
     graph = op_graph(frame)
     found = Candidates(graph, ORIGIN)
     layered = plan_layers(frame, options.layers)
-    merged = merge_patterns(layered, context)
+    merged = layered if "merge_patterns" in context.options.without else merge_patterns(layered, context)
     apart = found.of_plan(layered)
     sets = [found.of_plan(merged), apart, *explore_substitution(graph)]
     known = [found.add(groups) for groups in sets]

@@ -17,6 +17,11 @@ import jstitch
 from benchmarks.workloads.loops import ode_loop, scalar_loop
 from benchmarks.workloads.recurrent import layer, lstm
 from jstitch.frontend import ask_xla, loop_gate
+from jstitch.frontend.custom_call import emit_kernel
+from jstitch.frontend.probe import compiled_text, make_program
+from jstitch.ir.graph import Graph, Value
+from jstitch.ir.ops.build import elementwise
+from jstitch.ir.types import DType, TensorType
 from jstitch.runtime.cache import KernelCache
 from jstitch.xla.cpu_thunks import ONE_KERNEL, thunks_of
 from jstitch.xla.hlo import Module, parse_module
@@ -246,3 +251,16 @@ def test_so_does_that_in_a_loop_of_the_callers(wrap: Function) -> None:
         expected = expected[0] + 1.0, jnp.sin(expected[1] + expected[0])
     for ours, wanted in zip(f(*args), expected, strict=True):
         np.testing.assert_allclose(ours, wanted, rtol=1e-5)
+
+
+def test_what_xla_is_asked_is_not_stitched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a program puts jstitch.jit in the place of jax.jit, too: it would ask again, without end."""
+    x = Value(TensorType((4,), DType.F32))
+    op = elementwise("stablehlo.exponential", x)
+    program = make_program(Graph((x,), (op,), (op.result,)), emit_kernel)
+
+    def ours(*_: Any, **__: Any) -> None:
+        raise AssertionError("jax.jit was looked up when XLA was asked")
+
+    monkeypatch.setattr(jax, "jit", ours)
+    assert "HloModule" in compiled_text(program, jax.local_devices(backend="cpu")[0], {})

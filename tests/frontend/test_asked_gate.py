@@ -105,6 +105,20 @@ def test_the_kernel_that_costs_more_is_taken_out(monkeypatch: pytest.MonkeyPatch
     assert "launches" in str(reason)
 
 
+def test_the_faster_way_to_prepare_is_mended_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not the one that has fewest bytes too many: five launches less are worth more than five bytes."""
+    prepared = iter((Cost(5, 1010), Cost(9, 1005), Cost(9, 1005), Cost(9, 1005)))
+
+    def rule(kernels: set[str]) -> Mapping[str, Cost]:
+        if not kernels:
+            return both(Cost(10, 1000))
+        return both(next(prepared, Cost(7, 1000)))
+
+    by(rule, monkeypatch)
+    _, record = stitched(options(tmp_path))
+    assert "with all kernels 5 launches" in record.details["asked"]
+
+
 def test_nothing_is_stitched_where_every_kernel_costs_more(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

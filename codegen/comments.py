@@ -22,9 +22,14 @@ def strip_comments(text: str) -> str:
     return "".join(f"{line}\n" for line in lines if line)
 
 
-def stage_comments(stage: Stage, more: str = "") -> list[str]:
-    """What stands before a stage's code. more: a remark on how it is done."""
-    return [f"# {stage.note}{more}", *(f"#   {line}" for line in quoted(stage.lines))]
+def stage_notes(stage: Stage, more: str = "") -> list[str]:
+    """What a reader is told before a stage's code. more: a remark on how it is done."""
+    return [f"{stage.note}{more}", *(f"  {line}" for line in quoted(stage.lines))]
+
+
+def stage_comments(stage: Stage) -> list[str]:
+    """The same as lines of source."""
+    return [f"# {note}" for note in stage_notes(stage)]
 
 
 def quoted(lines: Sequence[str]) -> list[str]:

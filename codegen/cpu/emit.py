@@ -93,6 +93,10 @@ _MODULES = {
 }
 
 
+def _below(end: int, first: list[str], rest: list[str]) -> list[str]:
+    return [f"if program < {end}:", *indent(first), "else:", *indent(rest)]
+
+
 def _emit_phase(phase: Phase, name: str, slots: Slots) -> list[str]:
     """The phase's function: programs are dealt out to lanes; those of the same code and memory share it."""
     classes: dict[tuple[object, ...], list[Lane]] = {}
@@ -107,7 +111,8 @@ def _emit_phase(phase: Phase, name: str, slots: Slots) -> list[str]:
         body = _emit_class(lanes, base, slots, f"{n}_" if n else "")
         base += lanes[0].programs * len(lanes)
         branches.append((base, body))
-    return [f"def {name}(bufs, arena, program):", *indent(choose_branch(branches, "program"))]
+    chosen = choose_branch(branches, _below)
+    return [f"def {name}(bufs, arena, program):", *indent(chosen)]
 
 
 def _packed(lanes: Sequence[Lane], slots: Slots) -> list[list[Lane]]:

@@ -29,7 +29,7 @@ class CudaBackend:
         configs = prepare(emitted.source, self.spec, cache_dir)
         calls = (
             KernelCall(TARGET, config, buffers.operands, buffers.results, buffers.aliases)
-            for config, buffers in zip(configs, emitted.launches, strict=True)
+            for config, buffers in zip(configs, emitted.made.buffers, strict=True)
         )
         moved = {
             config["name"]: (launch.bytes_read, launch.bytes_written)
@@ -46,4 +46,4 @@ def _describe(emitted: Emitted, spec: DeviceSpec) -> dict[str, Any]:
     """source: all of it but its text."""
     fields = json.loads(emitted.source.payload)
     del fields["text"]
-    return {"target": spec.name, "source": fields, "memory": memory_fields(emitted.memory)}
+    return {"target": spec.name, "source": fields, "memory": memory_fields(emitted.made.memory)}

@@ -1,6 +1,6 @@
-"""Combine accumulators over the threads of a team: by shuffles in a warp, through the arena across warps.
+"""Combine accumulators over the threads of a team: by shuffles in a warp, through shared memory across warps.
 
-acc1 of 256 threads  ->  5 shuffles, one value of each warp to the arena, barrier, 3 shuffles
+acc1 of 256 threads  ->  5 shuffles, one value of each warp to shared memory, barrier, 3 shuffles
 """
 
 from __future__ import annotations
@@ -10,11 +10,28 @@ from dataclasses import dataclass
 
 from jstitch.codegen.cuda.deal import WARP
 from jstitch.codegen.kernel_ir import OTHER, Combine
-from jstitch.codegen.print_expr import print_expr
+from jstitch.codegen.launch_ir import (
+    THREAD,
+    Assign,
+    Barrier,
+    Body,
+    Equal,
+    If,
+    Read,
+    Scope,
+    Shared,
+    Shuffle,
+    Statement,
+    Unroll,
+    Write,
+)
+from jstitch.ir.expr import Ref
+from jstitch.ir.index import Index, Var, const, var
 from jstitch.ir.types import DType
 
-SLOT = 8  # bytes of one value in the arena
+SLOT = 8  # bytes of one value in shared memory
 TEAM_BARRIERS = 15  # of a CTA, numbered from 1: the hardware has 16, the first is the whole CTA's
+SUMS = "a value of each warp is there"
 
 
 @dataclass(frozen=True)
@@ -39,94 +56,100 @@ class Team:
         return self.threads * self.teams
 
     @property
-    def barrier(self) -> list[str]:
-        """Statements that wait for the team."""
+    def thread(self) -> Index:
+        """A thread's number in its team, `t`."""
+        return var(Var("t", self.threads))
+
+    @property
+    def number(self) -> Index:
+        """The team's number in its CTA, `team`."""
+        return var(Var("team", self.teams))
+
+    def barrier(self, why: str) -> Body:
+        """Wait for the team."""
         if self.threads == 1:
             return []
         if self.threads <= WARP:
-            return ["barrier_warp()"]
+            return [Barrier(Scope.WARP, why)]
         if self.teams == 1:
-            return ["barrier()"]
-        return [f"barrier_team(team + 1, {self.threads})"]
+            return [Barrier(Scope.CTA, why)]
+        return [Barrier(Scope.TEAM, why, self.threads)]
 
 
 def exchange_bytes(combines: Sequence[Combine], team: Team) -> int:
-    """Arena bytes of one exchange."""
+    """Bytes of shared memory for one exchange."""
     if team.threads <= WARP:
         return 0
     return sum(len(c.names) for c in combines) * SLOT * (team.block // WARP)
 
 
 def exchange(
-    combines: Sequence[Combine], dtypes: Mapping[str, DType], team: Team, offset: int, thread: str = "t"
-) -> list[str]:
+    combines: Sequence[Combine],
+    dtypes: Mapping[str, DType],
+    team: Team,
+    offset: int,
+    thread: Index | None = None,
+) -> Body:
     """Afterwards every thread of the team has the combined values.
 
-    offset: of arena bytes of its own. thread: the thread's number in the team.
+    offset: of bytes of its own. thread: the thread's number in the team.
     """
-    lines = _shuffles(combines, min(team.threads, WARP) // 2)
+    body = _shuffles(combines, min(team.threads, WARP) // 2)
     if team.threads <= WARP:
-        return lines
+        return body
     warps = team.threads // WARP
-    slots = {name: offset + k * SLOT * (team.block // WARP) for k, name in enumerate(_names(combines))}
-    first = f"team * {warps} + " if team.teams > 1 else ""
-    lines.append(f"if remainder_pos({thread}, 32) == 0:")
-    for name, at in slots.items():
-        scale = SLOT // dtypes[name].itemsize
-        lines.append(
-            f"    shared_store_{_suffix(dtypes[name])}({at}, quotient(thread(), 32) * {scale}, {name})"
-        )
-    lines += team.barrier
-    for name, at in slots.items():
-        scale = SLOT // dtypes[name].itemsize
-        where = f"({first}remainder_pos({thread}, {warps})) * {scale}"
-        lines.append(f"{name} = shared_load_{_suffix(dtypes[name])}({at}, {where})")
-    return lines + _shuffles(combines, warps // 2)
+    thread = team.thread if thread is None else thread
+    mine = THREAD // WARP
+    theirs = team.number * warps + thread % warps
+    puts, gets = list[Statement](), list[Statement]()
+    for k, name in enumerate(_names(combines)):
+        dtype = dtypes[name]
+        place, scale = Shared(const(offset + k * SLOT * (team.block // WARP))), SLOT // dtype.itemsize
+        puts.append(Write(place, mine * scale, dtype, Ref(name)))
+        gets.append(Read(name, place, theirs * scale, dtype))
+    body.append(If(Equal(thread % WARP, const(0)), tuple(puts)))
+    return [*body, *team.barrier(SUMS), *gets, *_shuffles(combines, warps // 2)]
 
 
 def slices_bytes(combines: Sequence[Combine], team: Team) -> int:
-    """Arena bytes of one exchange of slices."""
+    """Bytes of shared memory for one exchange of slices."""
     return sum(len(c.names) for c in combines) * SLOT * team.block
 
 
 def exchange_slices(
     combines: Sequence[Combine], dtypes: Mapping[str, DType], team: Team, offset: int
-) -> list[str]:
+) -> Body:
     """Teams that each made a slice of the same sums: afterwards every thread has its element's whole sum."""
-    slots = {name: offset + k * SLOT * team.block for k, name in enumerate(_names(combines))}
-    kinds = {name: _suffix(dtypes[name]) for name in slots}
-    lines = [f"shared_store_{kinds[name]}({at}, thread(), {name})" for name, at in slots.items()]
-    lines.append("barrier()")
-    lines += [f"{name} = shared_load_{kinds[name]}({at}, t)" for name, at in slots.items()]
-    lines.append(f"for g in unroll({team.teams - 1}):")
-    for name, at in slots.items():
-        other = f"shared_load_{kinds[name]}({at}, t + (g + 1) * {team.threads})"
-        lines.append(f"    {name}{OTHER} = {other}")
-    return lines + [f"    {line}" for c in combines for line in merge(c)]
+    puts, gets, others = list[Statement](), list[Statement](), list[Statement]()
+    next_team = (var(Var("g", team.teams - 1)) + 1) * team.threads
+    for k, name in enumerate(_names(combines)):
+        place, dtype = Shared(const(offset + k * SLOT * team.block)), dtypes[name]
+        puts.append(Write(place, THREAD, dtype, Ref(name)))
+        gets.append(Read(name, place, team.thread, dtype))
+        others.append(Read(f"{name}{OTHER}", place, team.thread + next_team, dtype))
+    merges = [s for c in combines for s in merge(c)]
+    wait = Barrier(Scope.CTA, "every team's slices are there")
+    return [*puts, wait, *gets, Unroll("g", team.teams - 1, (*others, *merges))]
 
 
-def _shuffles(combines: Sequence[Combine], most: int) -> list[str]:
-    lines: list[str] = []
+def _shuffles(combines: Sequence[Combine], most: int) -> Body:
+    body: Body = []
     while most:
         for c in combines:
-            lines += [f"{name}{OTHER} = shuffle_xor({name}, {most})" for name in c.names]
-            lines += merge(c)
+            body += [Shuffle(f"{name}{OTHER}", name, most) for name in c.names]
+            body += merge(c)
         most //= 2
-    return lines
+    return body
 
 
-def merge(c: Combine) -> list[str]:
+def merge(c: Combine) -> Body:
     """names = names combined with names + OTHER."""
-    lines = [f"{i.name} = {print_expr(i.value)}" for i in c.lets]
+    body: Body = [Assign(i.name, i.value) for i in c.lets]
     if len(c.names) == 1:
-        return [*lines, f"{c.names[0]} = {print_expr(c.results[0])}"]
-    lines += [f"{name}_new = {print_expr(result)}" for name, result in zip(c.names, c.results, strict=True)]
-    return lines + [f"{name} = {name}_new" for name in c.names]
+        return [*body, Assign(c.names[0], c.results[0])]
+    body += [Assign(f"{name}_new", result) for name, result in zip(c.names, c.results, strict=True)]
+    return body + [Assign(name, Ref(f"{name}_new")) for name in c.names]
 
 
 def _names(combines: Iterable[Combine]) -> list[str]:
     return [name for c in combines for name in c.names]
-
-
-def _suffix(dtype: DType) -> str:
-    return dtype.name.lower()

@@ -13,16 +13,12 @@ from jstitch.codegen.bound_integers import ADDRESS, bound_integers
 from jstitch.codegen.cuda.exchange import TEAM_BARRIERS
 from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.interval import Interval
-from jstitch.ir.reason import Reason
 
-MOST_CTAS = (1 << 31) - 1  # of a grid's first dimension
 LIMITS = {"barrier_team": Interval(1, TEAM_BARRIERS)}
 
 
 def index_bits(text: str, grid: int, block: int) -> Literal[32, 64]:
-    """For the text of one function. Raises NoRoom where 64 bits do not do, or the grid is too large."""
-    if grid > MOST_CTAS:
-        raise NoRoom(Reason("form", "needs {found} CTAs, a launch has {bound} at most", grid, MOST_CTAS))
+    """For the text of one function. Raises NoRoom where 64 bits do not do."""
     if not unproven(text, grid, block, 32):
         return 32
     problems = unproven(text, grid, block, 64)

@@ -28,7 +28,8 @@ from jstitch.codegen.cuda.simulate_shared import Arena, stride
 from jstitch.codegen.cuda.simulate_state import State
 from jstitch.codegen.cuda.simulate_text import Walker
 from jstitch.codegen.cuda.simulate_threads import Threads
-from jstitch.codegen.cuda.source import CudaSource, Launch, Parameter
+from jstitch.codegen.cuda.source import CudaSource, Launch
+from jstitch.codegen.launch_ir import Parameter
 
 LANES = 16384
 SHADOW_ELEMENTS = 1 << 24

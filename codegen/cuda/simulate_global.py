@@ -16,7 +16,7 @@ from jstitch.codegen.cuda.simulate_index import Index
 from jstitch.codegen.cuda.simulate_lanes import Array, Lanes
 from jstitch.codegen.cuda.simulate_order import Order
 from jstitch.codegen.cuda.simulate_state import State
-from jstitch.codegen.cuda.source import Parameter
+from jstitch.codegen.launch_ir import Parameter
 
 NOBODY, SEVERAL = -1, -2
 

@@ -16,19 +16,9 @@ from functools import cached_property
 from typing import Any, Literal
 
 from jstitch.codegen.comments import strip_comments
+from jstitch.codegen.launch_ir import Parameter
 
-Mode = Literal["read", "write", "update"]
 MOST_PARAMETERS = 1024  # of a launch: more, and XLA built for a CUDA before 12.1 refuses it when it runs
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One pointer. dtype: a DType's name in lower case. mode: what the launch does with the memory."""
-
-    name: str
-    dtype: str
-    elements: int
-    mode: Mode
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from jstitch.ir.index import Index
+
 WORD = 4  # bytes of a bank
 BANKS = 32
 AREAS = (4096, 2048, 1024)  # elements of a tile, largest first
@@ -30,14 +32,12 @@ class TileShape:
     across: int
     wide: bool = False
 
-    def position(self, x: str, y: str, itemsize: int) -> str:
-        """The element of the arena for x along and y across, as text."""
+    def position(self, x: Index, y: Index, itemsize: int) -> Index:
+        """The element of the arena for x along and y across."""
         if self.wide:
-            return f"{x} * {WIDE + 3} + {y} + (quotient({x}, 32) + quotient({y}, 32)) * 2"
+            return x * (WIDE + 3) + y + (x // BANKS + y // BANKS) * 2
         group, pad = self._padding(itemsize)
-        if group == 1:
-            return f"{x} * {self.across + pad} + {y}"
-        return f"{x} * {self.across} + quotient({x}, {group}) * {pad} + {y}"
+        return x * self.across + x // group * pad + y
 
     def nbytes(self, itemsize: int) -> int:
         if self.wide:

@@ -18,7 +18,7 @@ from jstitch.calibration import store
 from jstitch.codegen.backend import Backend
 from jstitch.codegen.cpu.backend import CpuBackend
 from jstitch.codegen.cuda.backend import CudaBackend
-from jstitch.codegen.cuda.emit import BLOCK
+from jstitch.codegen.cuda.launch_kernel import BLOCK
 from jstitch.codegen.cuda.traffic import reread_bytes
 from jstitch.device_spec import DeviceSpec, find_spec, spec_of_device
 from jstitch.options import CompileOptions

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jstitch.codegen.backend import CannotBuildError
-from jstitch.codegen.cuda.emit import emit
 from jstitch.codegen.cuda.homes import NoRoom
-from jstitch.codegen.cuda.source import Launch
+from jstitch.codegen.cuda.launch_kernel import launch_kernel
 from jstitch.codegen.kernel_ir import Kernel, Phase
+from jstitch.codegen.launch_ir import LaunchCode
 from jstitch.device_spec import DeviceSpec, occupancy
 from jstitch.ir.graph import Op
 from jstitch.passes.base.context import Context
@@ -131,8 +131,8 @@ def _facts(kernel: Kernel, pattern: FusionPattern, machine: Machine) -> KernelFa
         lanes = tuple(_lanes(phases))
     else:
         spec = machine.device
-        emitted = emit(kernel, spec.shared_optin)
-        phases, given = emitted.phases, emitted.source.launches
+        made = launch_kernel(kernel, spec.shared_optin)
+        phases, given = made.phases, made.codes
         works = [thread_work(phase, launch, spec) for phase, launch in zip(phases, given, strict=True)]
         timed = list(zip(works, given, strict=True))
         latency = sum((launch_latency(w, launch, machine, spec) for w, launch in timed), Latency())
@@ -151,7 +151,7 @@ def _facts(kernel: Kernel, pattern: FusionPattern, machine: Machine) -> KernelFa
     )
 
 
-def _launch(work: WarpWork, launch: Launch, spec: DeviceSpec) -> LaunchFacts:
+def _launch(work: WarpWork, launch: LaunchCode, spec: DeviceSpec) -> LaunchFacts:
     held = occupancy(spec, launch.block, work.registers, launch.shared_bytes)
     warps = held * -(-launch.block // WARP)
     return LaunchFacts(
@@ -169,7 +169,7 @@ def _lanes(phases: Sequence[Phase]) -> Iterator[LaneFacts]:
         yield from (replace(lane, times=times) for lane, times in found.items())
 
 
-def _team(phase: Phase, facts: LaneFacts, launches: Sequence[Launch], spec: DeviceSpec) -> int:
+def _team(phase: Phase, facts: LaneFacts, launches: Sequence[LaunchCode], spec: DeviceSpec) -> int:
     """Threads that share a row, as the emitter chooses them."""
     lane = next(x for x in phase.lanes if (x.rows, x.work) == (facts.rows, facts.work))
     block = launches[facts.phase].block

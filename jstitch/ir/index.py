@@ -6,8 +6,8 @@
             | Clamp(Sum, lo, hi)
             | Dynamic(operand, index)          an integer read from an operand of the op at `index`
 
-Everything is built through `const`, `add`, `mul`, `floordiv`, `mod` and `clamp`, which simplify with the
-atoms' ranges, so that equal expressions are equal values:
+Everything is built through `const`, `add`, `mul`, `floordiv`, `mod` and `clamp` (or +, -, *, //, %), which
+simplify with the atoms' ranges, so that equal expressions are equal values:
 
     >>> b, c = Var("b", 6), Var("c", 4)
     >>> str(floordiv(add(mul(var(b), 4), var(c)), 4))
@@ -93,6 +93,21 @@ class Index:
     def is_const(self) -> bool:
         return not self.terms
 
+    def __add__(self, other: Index | int) -> Index:
+        return add(self, _as_index(other))
+
+    def __sub__(self, other: Index | int) -> Index:
+        return add(self, mul(_as_index(other), -1))
+
+    def __mul__(self, k: int) -> Index:
+        return mul(self, k)
+
+    def __floordiv__(self, k: int) -> Index:
+        return floordiv(self, k)
+
+    def __mod__(self, k: int) -> Index:
+        return mod(self, k)
+
     def __str__(self) -> str:
         parts = [f"{k} * {_wrap(a)}" if k != 1 else _wrap(a) for a, k in self.terms]
         if self.const or not parts:
@@ -102,6 +117,10 @@ class Index:
 
 def _wrap(atom: Atom) -> str:
     return f"({atom})" if isinstance(atom, FloorDiv | Mod) else str(atom)
+
+
+def _as_index(value: Index | int) -> Index:
+    return const(value) if isinstance(value, int) else value
 
 
 def const(value: int) -> Index:

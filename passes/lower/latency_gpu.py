@@ -3,7 +3,7 @@
 N_wave = N_warp / occupancy       warps of the grid, over those that the device holds at once
 L_warp = N_instruction x CPI      a warp's instructions, with the latency that nobody hides
 
-Occupancy comes from the launch as it is emitted: its CTAs, its shared memory, and the registers that the life
+Occupancy comes from the launch (its Launch IR): its CTAs, its shared memory, and the registers that the life
 times of its values need. Many warps hide each other's latencies until a multiprocessor issues an instruction
 in every cycle; few also have too little of memory's traffic under way at once.
 """
@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jstitch.codegen.cuda.deal import WARP, Dealt, Mode
-from jstitch.codegen.cuda.emit import BLOCK, emit
-from jstitch.codegen.cuda.emit_strips import strip_homes
 from jstitch.codegen.cuda.homes import Homes, NoRoom, find_homes
+from jstitch.codegen.cuda.launch_kernel import BLOCK, launch_kernel
+from jstitch.codegen.cuda.launch_strips import strip_homes
 from jstitch.codegen.cuda.live_values import FIXED, live_registers
-from jstitch.codegen.cuda.source import Launch
 from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Phase, StripLane
+from jstitch.codegen.launch_ir import LaunchCode
 from jstitch.device_spec import DeviceSpec, occupancy
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.lower.latency_value import Latency
@@ -39,8 +39,8 @@ def gpu_phases(kernel: Kernel, machine: Machine, spec: DeviceSpec) -> Iterator[L
 
     Raises NoRoom for one that the device cannot hold.
     """
-    emitted = emit(kernel, spec.shared_optin)
-    for phase, launch in zip(emitted.phases, emitted.source.launches, strict=True):
+    made = launch_kernel(kernel, spec.shared_optin)
+    for phase, launch in zip(made.phases, made.codes, strict=True):
         yield launch_latency(thread_work(phase, launch, spec), launch, machine, spec)
 
 
@@ -56,7 +56,7 @@ class WarpWork:
     registers: int
 
 
-def launch_latency(work: WarpWork, launch: Launch, machine: Machine, spec: DeviceSpec) -> Latency:
+def launch_latency(work: WarpWork, launch: LaunchCode, machine: Machine, spec: DeviceSpec) -> Latency:
     """One launch: waves of warps, or the time its bytes take, whichever is longer, and the launch itself."""
     warps = -(-launch.block // WARP)
     held = max(1, occupancy(spec, launch.block, work.registers, launch.shared_bytes))
@@ -72,7 +72,7 @@ def launch_latency(work: WarpWork, launch: Launch, machine: Machine, spec: Devic
     return Latency.of(cycles / spec.clock, memory, machine.launch, nbytes, machine.overlap)
 
 
-def thread_work(phase: Phase, launch: Launch, spec: DeviceSpec) -> WarpWork:
+def thread_work(phase: Phase, launch: LaunchCode, spec: DeviceSpec) -> WarpWork:
     return _together([_lane_work(lane, launch.block, spec) for lane in phase.lanes])
 
 

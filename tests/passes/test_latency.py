@@ -196,7 +196,7 @@ def test_more_ops_take_longer_on_a_gpu() -> None:
 
 
 def test_lower_occupancy_takes_longer() -> None:
-    launch = emit(kernel(softmax, 16384, 512, target=GPU), H200.shared_optin).source.launches[0]
+    launch = emit(kernel(softmax, 16384, 512, target=GPU), H200.shared_optin).made.codes[0]
     work = WarpWork(1e7, 1e6, 32)
     usual = launch_latency(work, launch, GPU.machine, H200)
     many_registers = launch_latency(replace(work, registers=255), launch, GPU.machine, H200)
@@ -234,11 +234,11 @@ def test_three_phases_in_two_launches() -> None:
     norm = kernel(lambda x: (x - x.mean(0)) * jax.lax.rsqrt(x.var(0) + 1e-5), 16384, 256, target=GPU)
     found = kernel_latency(norm, on(GPU))
     emitted = emit(norm, H200.shared_optin)
-    assert (len(norm.phases), len(emitted.phases)) == (2, 2)
+    assert (len(norm.phases), len(emitted.made.phases)) == (2, 2)
     assert found.launches == pytest.approx(2 * H200.launch_seconds)
     assert found.nbytes == sum(x.bytes_read + x.bytes_written for x in emitted.source.launches)
     columns, rows = (
-        thread_work(*both, H200) for both in zip(emitted.phases, emitted.source.launches, strict=True)
+        thread_work(*both, H200) for both in zip(emitted.made.phases, emitted.made.codes, strict=True)
     )
     assert 0 < rows.cycles < 20 * columns.cycles
     assert min(columns.registers, rows.registers) > 18

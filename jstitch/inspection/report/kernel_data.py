@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jstitch.codegen.cuda.emit import emit
 from jstitch.codegen.cuda.homes import NoRoom
+from jstitch.codegen.cuda.launch_kernel import launch_kernel
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.memory_map import LaneMap, arena_map, memory_fields
 from jstitch.device_spec import DeviceSpec
@@ -62,7 +62,7 @@ def memory_maps(kernel: Kernel, device: DeviceSpec | None) -> tuple[LaneMap, ...
     if device is None:
         return arena_map(kernel)
     try:
-        return emit(kernel, device.shared_optin).memory
+        return launch_kernel(kernel, device.shared_optin).memory
     except NoRoom:
         return ()
 

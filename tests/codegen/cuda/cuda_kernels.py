@@ -24,7 +24,8 @@ import numpy as np
 import pytest
 
 from jstitch.codegen.cuda.ptx import run_ptx
-from jstitch.codegen.cuda.source import CudaSource, Launch, Parameter
+from jstitch.codegen.cuda.source import CudaSource, Launch
+from jstitch.codegen.launch_ir import Parameter
 
 needs_numba_cuda = pytest.mark.skipif(
     util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed"

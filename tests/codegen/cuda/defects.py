@@ -63,7 +63,7 @@ def without_barrier(number: int) -> Callable[[str], str]:
     """Drops one of the barriers, counted in the order of the text (from the end if negative)."""
 
     def change(text: str) -> str:
-        found = list(re.finditer(r"\bbarrier\w*\(.*\)$", text, re.M))[number]
+        found = list(re.finditer(r"\bbarrier\w*\([^#\n]*\)", text))[number]
         return f"{text[: found.start()]}pass{text[found.end() :]}"
 
     return change

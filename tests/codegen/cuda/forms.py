@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from jstitch.codegen.cuda.deal import Dealt
 from jstitch.codegen.cuda.emit import Emitted
-from jstitch.codegen.cuda.emit_lane import RowLane
-from jstitch.codegen.cuda.emit_strips import _after_columns, _Columns, _Rows
-from jstitch.codegen.cuda.emit_tiles import _Tiles
 from jstitch.codegen.cuda.homes import InArena, InParts, InRegisters
 from jstitch.codegen.cuda.launch_buffers import LaunchBuffers, touched_buffers
+from jstitch.codegen.cuda.launch_lane import RowLane
+from jstitch.codegen.cuda.launch_strips import _after_columns, _Columns, _Rows
+from jstitch.codegen.cuda.launch_tiles import _Tiles
 from jstitch.codegen.cuda.tile_axes import find_axes
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, StripLane
 from jstitch.device_spec import find_spec
@@ -61,7 +61,7 @@ def met(made: Stitched) -> Counter[str]:
     found: Counter[str] = Counter()
     for emitted in made.kernels.values():
         for phase, buffers, launch in zip(
-            emitted.phases, emitted.launches, emitted.source.launches, strict=True
+            emitted.made.phases, emitted.made.buffers, emitted.made.codes, strict=True
         ):
             lanes = [_lane_forms(lane, _changed(buffers), launch.block) for lane in phase.lanes]
             found.update(_of_launch(lanes))
@@ -85,7 +85,7 @@ def packs(made: Stitched, parts: Collection[Collection[Value]]) -> bool:
 def _shares(emitted: Emitted, owners: dict[Buffer, frozenset[int]], kernel: Kernel) -> bool:
     """Whether a launch has lanes of several parts. owners: of the kernel's arguments."""
     nobody = frozenset[int]()
-    for phase, buffers in zip(emitted.phases, emitted.launches, strict=True):
+    for phase, buffers in zip(emitted.made.phases, emitted.made.buffers, strict=True):
         found = [nobody.union(*(owners.get(b, nobody) for b in touched_buffers(x))) for x in phase.lanes]
         if any(not a & b for a, b in itertools.combinations(filter(None, found), 2)):
             return True

@@ -18,7 +18,7 @@ def run_kernel(
 ) -> tuple[np.ndarray, ...]:
     """The kernel's results. Memory that nobody wrote yet holds 0xff bytes."""
     memory = {b: np.asarray(a).reshape(-1).copy() for b, a in zip(kernel.args, args, strict=True)}
-    for n, buffers in enumerate(emitted.launches):
+    for n, buffers in enumerate(emitted.made.buffers):
         operands = [memory[b] for b in buffers.operands]
         for k, b in enumerate(buffers.results):
             memory[b] = operands[buffers.aliases[k]] if k in buffers.aliases else _poisoned(b)

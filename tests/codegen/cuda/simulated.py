@@ -13,7 +13,8 @@ import numpy as np
 
 from jstitch.codegen.cuda.simulate import LaunchCounts, simulate
 from jstitch.codegen.cuda.simulate_functions import DTYPES
-from jstitch.codegen.cuda.source import CudaSource, Launch, Mode, Parameter
+from jstitch.codegen.cuda.source import CudaSource, Launch
+from jstitch.codegen.launch_ir import Mode, Parameter
 
 Array = np.ndarray[Any, np.dtype[Any]]
 LAYER_NORM = """

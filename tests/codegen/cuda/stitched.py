@@ -74,7 +74,7 @@ class Recorder:
             self.refused.append(str(error))
             raise CannotBuildError(str(error)) from None
         self.emitted[kernel] = found
-        calls = (KernelCall(TARGET, {}, b.operands, b.results, b.aliases) for b in found.launches)
+        calls = (KernelCall(TARGET, {}, b.operands, b.results, b.aliases) for b in found.made.buffers)
         return Built(found.source.text, tuple(calls))
 
 

@@ -10,7 +10,8 @@ import pytest
 from cuda_kernels import kernel, needs_numba_cuda
 
 from jstitch.codegen.cuda import build, ptx_text
-from jstitch.codegen.cuda.source import CudaSource, Parameter
+from jstitch.codegen.cuda.source import CudaSource
+from jstitch.codegen.launch_ir import Parameter
 from jstitch.errors import UnsupportedError
 
 NVVM = """//

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from cuda_kernels import TARGETS, assemble, kernel, needs_numba_cuda, ptx, run
 
-from jstitch.codegen.cuda.source import CudaSource, Launch, Mode, Parameter
+from jstitch.codegen.cuda.source import CudaSource, Launch
+from jstitch.codegen.launch_ir import Mode, Parameter
 from jstitch.errors import UnsupportedError
 from tests.codegen.cuda.simulated import LAYER_NORM
 

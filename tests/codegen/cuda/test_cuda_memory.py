@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cuda_kernels import NUMPY, TARGETS, assemble, kernel, needs_numba_cuda, ptx, run
 
-from jstitch.codegen.cuda.source import Parameter
+from jstitch.codegen.launch_ir import Parameter
 
 pytestmark = needs_numba_cuda
 VECTORS = [(d, n) for d in NUMPY for n in (2, 4, 8, 16) if n * NUMPY[d].itemsize <= 16]

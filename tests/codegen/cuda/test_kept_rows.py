@@ -68,7 +68,7 @@ def test_rows_and_partial_results_fill_registers_and_arena() -> None:
     assert 3 * ROW < launch.shared_bytes <= SPEC.shared_optin
     held = [int(n) for n in re.findall(r"registers_f32\((\d+)\)", found.source.text) if int(n) > 4]
     assert sum(held) * 4 * launch.block > 2 * ROW
-    parts = [a for a in found.memory[0].areas if a.what == "read once" and a.nbytes < ROW]
+    parts = [a for a in found.made.memory[0].areas if a.what == "read once" and a.nbytes < ROW]
     assert sum(a.nbytes for a in parts) == ROW
     assert [a.offset is None for a in parts] == [False, True]
 

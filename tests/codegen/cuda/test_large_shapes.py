@@ -65,7 +65,7 @@ def arguments(f: Callable[..., Any], shapes: Shapes) -> dict[str, int]:
     """Which of the function's arguments each parameter of the first launch is."""
     found = made(f, shapes)
     (op,) = (op for op in found.graph.ops if op.name == KERNEL)
-    operands = emitted(f, shapes).launches[0].operands
+    operands = emitted(f, shapes).made.buffers[0].operands
     return {f"a{b.number}": found.graph.inputs.index(op.operands[b.number]) for b in operands}
 
 
@@ -194,3 +194,9 @@ def test_more_rows_than_a_launch_has_ctas_stay_with_xla() -> None:
     found = stitch(graph_of(jax.nn.softmax, (((3_000_000_000, 20_000), np.float32),)), PROFILES["h200"])
     assert not found.kernels
     assert found.recorder.refused == ["needs 3,000,000,000 CTAs, a launch has 2,147,483,647 at most"]
+
+
+def test_more_ctas_than_a_grid_has_are_refused() -> None:
+    found = stitch(graph_of(jnp.sin, (((1 << 45,), np.float32),)), PROFILES["h200"])
+    assert not found.kernels
+    assert "CTAs" in str(found.recorder.refused)

@@ -11,6 +11,7 @@ import pytest
 from jax import Array
 
 from jstitch.codegen.cuda.exchange import TEAM_BARRIERS, Team
+from jstitch.codegen.cuda.print_launch import print_body
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.ir.graph import Graph
@@ -62,7 +63,7 @@ def test_a_team_is_as_small_as_barriers_allow(threads: int, block: int) -> None:
     team = Team.fitting(threads, block)
     assert team.threads >= threads
     assert team.block == max(threads, block)
-    named = [int(n) for line in team.barrier for n in re.findall(r"team \+ (\d+)", line)]
+    named = [int(n) for line in print_body(team.barrier("")) for n in re.findall(r"team \+ (\d+)", line)]
     assert all(team.teams - 1 + first <= TEAM_BARRIERS for first in named)
     if team.threads > threads:
         assert block // (team.threads // 2) > TEAM_BARRIERS

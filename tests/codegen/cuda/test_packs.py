@@ -17,8 +17,8 @@ from collections.abc import Collection
 
 import pytest
 
-from jstitch.codegen.cuda.emit import BLOCK
 from jstitch.codegen.cuda.exchange import Team
+from jstitch.codegen.cuda.launch_kernel import BLOCK
 from jstitch.options import CompileOptions
 from tests.codegen.cuda import stitched
 from tests.codegen.cuda.forms import FORMS, HOMES, LEFT_OVER, TEAMS, WITHOUT_STRIPS, met, packs
@@ -50,7 +50,7 @@ def check(seed: int) -> Counter[str]:
 
 
 def _counted(made: Stitched, machines: int, packed: bool) -> Counter[str]:
-    launches = sum(len(e.launches) for e in made.kernels.values())
+    launches = sum(len(e.made.codes) for e in made.kernels.values())
     return Counter(
         {
             "programs": 1,

@@ -14,8 +14,9 @@ import pytest
 import jstitch
 from jstitch.codegen.backend import CannotBuildError
 from jstitch.codegen.cuda.launch_buffers import launch_buffers, touched_buffers
-from jstitch.codegen.cuda.source import MOST_PARAMETERS, Launch, Parameter
+from jstitch.codegen.cuda.source import MOST_PARAMETERS, Launch
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Load, Nest, Phase, Space, Stage, Store
+from jstitch.codegen.launch_ir import Parameter
 from jstitch.ir.expr import Ref
 from jstitch.ir.index import Index
 from jstitch.ir.interpret import interpret

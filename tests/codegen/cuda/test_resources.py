@@ -10,7 +10,8 @@ from cuda_kernels import kernel, needs_numba_cuda, ptx
 from jstitch.codegen.cuda import resources
 from jstitch.codegen.cuda.registers import estimate_registers
 from jstitch.codegen.cuda.resources import Resources, ToolError, assemble, disassemble, find_tool
-from jstitch.codegen.cuda.source import CudaSource, Parameter
+from jstitch.codegen.cuda.source import CudaSource
+from jstitch.codegen.launch_ir import Parameter
 
 needs_ptxas = pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is not installed")
 needs_nvdisasm = pytest.mark.skipif(find_tool("nvdisasm") is None, reason="nvdisasm is not installed")

@@ -40,7 +40,7 @@ DEFECTS = {
     "the second barrier of a long row": Defect(LONG, without_barrier(1), *RACE),
     "the barrier before partial sums are read": Defect(COLUMNS, without_barrier(-1), *RACE),
     "a barrier of too few threads": Defect(SHORT, replacing(r"(barrier_team.*) 64\)", r"\1 32)"), *RACE),
-    "a tile over an exchange": Defect(LONG, replacing(r"\b512 \+ 0", "0 + 0"), *RACE),
+    "a tile over an exchange": Defect(LONG, replacing(r"(shared_\w+)\(512,", r"\1(0,"), *RACE),
     "an exchange over another": Defect(LONG, replacing(r"(shared_\w+)\(256,", r"\1(0,"), *RACE),
     "rows one element too long": Defect(
         SHORT, replacing("e < 1001", "e < 1002"), "o0|a0", "past its end|other thread"

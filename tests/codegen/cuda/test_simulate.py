@@ -7,7 +7,8 @@ import pytest
 
 from jstitch.codegen.cuda.simulate import simulate
 from jstitch.codegen.cuda.simulate_error import SimulationError
-from jstitch.codegen.cuda.source import CudaSource, Launch, Parameter
+from jstitch.codegen.cuda.source import CudaSource, Launch
+from jstitch.codegen.launch_ir import Parameter
 from tests.codegen.cuda.simulated import LAYER_NORM, REDUCTION, TEAMS, floats, run, source, zeros
 
 

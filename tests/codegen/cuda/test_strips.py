@@ -52,7 +52,7 @@ def run(
     launches: int = 2,
 ) -> list[Array]:
     kernel, emitted = kernel_of(f, args, chosen)
-    assert len(emitted.launches) == launches
+    assert len(emitted.made.buffers) == launches
     return list(run_kernel(kernel, emitted, args, machine(emitted)))
 
 
@@ -131,7 +131,7 @@ def test_rows_overwritten_in_place_are_read_before() -> None:
     found = stitched.stitch(stitched_graph(softmax, (200, 64)), MANY, donate=True)
     x = normal(200, 64)
     (y,) = found.run([x], stitched.simulated)
-    assert any(b.aliases for e in found.kernels.values() for b in e.launches)
+    assert any(b.aliases for e in found.kernels.values() for b in e.made.buffers)
     np.testing.assert_allclose(y, wanted_softmax(x), rtol=3e-5)
 
 
@@ -175,4 +175,4 @@ def test_what_another_launch_reads_stays_in_memory() -> None:
 @pytest.mark.parametrize("hidden", [256, 1000, 4096, 16384])
 def test_every_size_of_softmax(rows: int, hidden: int) -> None:
     _, emitted = kernel_of(partial(jax.nn.softmax, axis=0), [np.zeros((rows, hidden), np.float32)])
-    assert len(emitted.launches) == 2
+    assert len(emitted.made.buffers) == 2

@@ -11,8 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from jstitch.codegen.cuda import emit as emit_module
-from jstitch.codegen.cuda import tile_shape
+from jstitch.codegen.cuda import launch_kernel, tile_shape
 from jstitch.codegen.cuda.emit import Emitted
 from jstitch.codegen.cuda.simulate import LaunchCounts, simulate_launch
 from jstitch.codegen.cuda.simulate_functions import DTYPES
@@ -20,6 +19,7 @@ from jstitch.codegen.cuda.source import CudaSource, Launch
 from jstitch.codegen.cuda.tile_shape import TileShape, choose_shape
 from jstitch.frontend.importer import import_module
 from jstitch.ir.graph import Graph
+from jstitch.ir.index import const
 from jstitch.ir.interpret import interpret
 from jstitch.passes.graph.pipeline import run
 from tests.codegen.cuda.machines import RunLaunch
@@ -207,7 +207,7 @@ def test_vectors_as_ptx(case: str) -> None:
 @pytest.mark.parametrize("case", ["even", "odd", "tall", "flat", "masked int8"])
 def test_large_ctas(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes of a launch have CTAs of one size, that of the lane which needs the most threads."""
-    monkeypatch.setattr(emit_module, "BLOCK", 1024)
+    monkeypatch.setattr(launch_kernel, "BLOCK", 1024)
     made, wanted = stitched(*CASES[case])
     assert only_launch(made)[2].block == 1024
     close(made.run(CASES[case][1], simulated), wanted)
@@ -279,8 +279,9 @@ def test_positions_have_no_conflicts(itemsize: int, extents: tuple[int, int], bl
 
 
 def _position(shape: TileShape, x: int, y: int, itemsize: int) -> int:
-    scope = {"quotient": lambda a, k: a // k, "x": x, "y": y}
-    return int(eval(shape.position("x", "y", itemsize), scope))
+    found = shape.position(const(x), const(y), itemsize)
+    assert found.is_const
+    return found.const
 
 
 @pytest.mark.parametrize("case", ["even", "odd", "batched", "mixed", "image", "masked int8"])

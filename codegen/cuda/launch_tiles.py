@@ -1,4 +1,4 @@
-"""The text of a lane that reads across the direction in which it writes: tiles turned in the arena.
+"""What a CTA does for a lane that reads across the direction in which it writes: it turns tiles.
 
 x0 = remainder_pos(p, 8) * 32                        out[r * 256 + i] = exp(a[i * 3000 + r])
 y0 = quotient(p, 8) * 32
@@ -18,41 +18,63 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from jstitch.codegen.branches import indent
-from jstitch.codegen.comments import stage_comments
+from jstitch.codegen.comments import stage_notes
 from jstitch.codegen.cuda.deal import is_dynamic
-from jstitch.codegen.cuda.emit_lane import LaneText
-from jstitch.codegen.cuda.emit_nest import guarded, suffix
+from jstitch.codegen.cuda.launch_lane import LaneCode
+from jstitch.codegen.cuda.launch_nest import FAR
 from jstitch.codegen.cuda.tile_axes import Axes, find_axes, in_vectors
 from jstitch.codegen.cuda.tile_shape import TileShape, choose_shape
 from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Load, Store
+from jstitch.codegen.launch_ir import (
+    THREAD,
+    Assign,
+    Barrier,
+    Body,
+    Comment,
+    Elements,
+    For,
+    Get,
+    Global,
+    Integer,
+    Less,
+    Put,
+    Read,
+    Registers,
+    Scope,
+    Shared,
+    Test,
+    Unroll,
+    Write,
+    under,
+)
 from jstitch.codegen.memory_map import Area, LaneMap
-from jstitch.codegen.print_expr import print_expr
-from jstitch.codegen.print_index import print_index
-from jstitch.ir.expr import variables
-from jstitch.ir.index import Index, Var, add, atoms, delinearize, mul, substitute, var
+from jstitch.ir.expr import Ref, variables
+from jstitch.ir.index import Index, Var, add, atoms, const, delinearize, substitute, var
 
 VECTOR = 4  # elements of a vector, where a tile is wide
 TOGETHER = 8  # elements of a thread whose loads are in flight at once
 LONG = 64  # instructions of an element above which elements are worked on one at a time
+FULL = "the tiles are full"
+X0, Y0 = var(Var("x0", FAR)), var(Var("y0", FAR))
+"""The tile's corner."""
 
 
-def emit_tiles(
+def launch_tiles(
     lane: Lane,
     pointer: Callable[[Buffer], str],
     read_only: Callable[[Buffer], bool],
     arena_bytes: int,
     block: int,
     tag: str,
-) -> LaneText | None:
+) -> LaneCode | None:
     """The lane's code for one CTA of `block` threads; None for a lane that has no use for tiles."""
     axes = find_axes(lane, read_only)
     if axes is None:
         return None
     found = _Tiles(lane, axes, pointer, read_only, block, tag)
-    return found.emit() if found.shared <= arena_bytes else None
+    return found.code() if found.shared <= arena_bytes else None
 
 
 class _Tiles:
@@ -66,7 +88,7 @@ class _Tiles:
         tag: str,
     ) -> None:
         self.lane, self.axes, self.pointer, self.read_only, self.block = lane, axes, pointer, read_only, block
-        self.tag = tag  # in the names that the text has besides the lane's
+        self.tag = tag  # in the names that the code has besides the lane's
         sizes = [buffer.type.dtype.compute.itemsize for buffer, _ in axes.turned]
         planes = math.prod(d.extent for d in axes.planes)
         self.shape: TileShape = choose_shape(axes.along.extent, axes.across.extent, planes, sizes, block)
@@ -80,32 +102,28 @@ class _Tiles:
             self.offsets[key] = self.shared
             self.shared += self.shape.nbytes(size)
 
-    def emit(self) -> LaneText:
+    def code(self) -> LaneCode:
         tiles = f", in tiles of {self.shape.across} x {self.shape.along}"
-        lines = stage_comments(self.lane.stages[0], tiles)
-        lines += [*self._place(), *self._turn(), "barrier()", *self._elements()]
-        given = tuple(lines), self.programs, self.block, self.shared
-        return LaneText(*given, self._traffic(), self._memory())
+        body: Body = [Comment(note) for note in stage_notes(self.lane.stages[0], tiles)]
+        body += [*self._place(), *self._turn(), Barrier(Scope.CTA, FULL), *self._elements()]
+        given = tuple(body), self.programs, self.block, self.shared
+        return LaneCode(*given, self._traffic(), self._memory())
 
     # -- where ----------------------------------------------------------------------------------------
 
-    def _place(self) -> list[str]:
+    def _place(self) -> Body:
         """The tile's plane and corner, from the program's number."""
         axes, shape = self.axes, self.shape
         extents = [*(d.extent for d in axes.planes), self.bands, self.columns]
         *planes, band, column = delinearize(var(Var("p", math.prod(extents))), extents)
-        lines = ["t = thread()"]
-        lines += [f"{d.name} = {print_index(e)}" for d, e in zip(axes.planes, planes, strict=True)]
-        return [
-            *lines,
-            f"x0 = {print_index(mul(column, shape.along))}",
-            f"y0 = {print_index(mul(band, shape.across))}",
-        ]
+        corner = Integer("x0", column * shape.along), Integer("y0", band * shape.across)
+        places = (Integer(d.name, e) for d, e in zip(axes.planes, planes, strict=True))
+        return [Integer("t", THREAD), *places, *corner]
 
-    def _text(self, e: Index, x: Index, y: Index) -> str:
+    def _at(self, e: Index, x: Index, y: Index) -> Index:
         """An offset in digits, for the element x along and y across."""
         places = {self.axes.along: x, self.axes.across: y}
-        return print_index(substitute(e, lambda a: places.get(a) if isinstance(a, Var) else None))
+        return substitute(e, lambda a: places.get(a) if isinstance(a, Var) else None)
 
     def _along(self, name: str, *more: Var) -> Index:
         return functools.reduce(add, map(var, more), var(Var(name, self.axes.along.extent)))
@@ -119,54 +137,62 @@ class _Tiles:
         axes, shape = self.axes, self.shape
         return axes.along.extent % shape.along != 0, axes.across.extent % shape.across != 0
 
-    def _inside(self, name: str, at: str, direction: Var, cut: bool, width: int = 1) -> str:
-        return f"{name} = clamp_index({at}, 0, {direction.extent - width})" if cut else f"{name} = {at}"
+    def _inside(self, name: str, at: Index, direction: Var, cut: bool, width: int = 1) -> Integer:
+        """The element of the tensor for the one of the tile; for those past the end, the last one."""
+        return Integer(name, at, (const(0), const(direction.extent - width)) if cut else None)
 
-    def _rounds(self, side: int, width: int, together: int, row: str, body: list[str]) -> list[str]:
+    def _rounds(self, side: int, width: int, together: int, row: str, body: Body) -> Body:
         """The body for each vector of a thread: neighbours go round the threads, rows follow."""
         rounds = self.shape.along * self.shape.across // (self.block * width)
         many = min(rounds, together)
-        first = "k" if many == rounds else "(g + k)"
-        lines = [
-            f"for k in unroll({many}):",
-            f"    {row} = quotient(t, {side // width}) + {first} * {self.block * width // side}",
-            *indent(body),
-        ]
-        return lines if many == rounds else [f"for g in range(0, {rounds}, {many}):", *indent(lines)]
+        k, g = var(Var("k", many)), var(Var("g", rounds))
+        number = (k if many == rounds else g + k) * (self.block * width // side)
+        first = Integer(row, self._thread // (side // width) + number)
+        each = Unroll("k", many, (first, *body))
+        return [each] if many == rounds else [For("g", const(0), const(rounds), many, (each,))]
 
-    def _first(self, name: str, side: int, width: int) -> str:
+    @property
+    def _thread(self) -> Index:
+        return var(Var("t", self.block))
+
+    def _first(self, name: str, side: int, width: int) -> Integer:
         """The first neighbour that a thread takes."""
-        number = f"remainder_pos(t, {side // width})"
-        return f"{name} = {number} * {width}" if width > 1 else f"{name} = {number}"
+        return Integer(name, self._thread % (side // width) * width)
+
+    def _tile(self, name: str, side: int) -> Index:
+        """A place in a tile, in one of its directions."""
+        return var(Var(name, side))
 
     # -- operands -------------------------------------------------------------------------------------
 
-    def _turn(self) -> list[str]:
+    def _turn(self) -> Body:
         """Load tiles, neighbours across."""
         axes, shape, (past_x, past_y) = self.axes, self.shape, self._cut
         wide = shape.wide and all(in_vectors(b, e, axes.across, VECTOR) for b, e in axes.turned)
         width = VECTOR if wide else 1
-        loads = [self._inside("lx", "x0 + mx", axes.along, past_x)]
-        stores: list[str] = []
+        mx, my = self._tile("mx", shape.along), self._tile("my", shape.across)
+        j = var(Var("j", width))
+        loads: Body = [self._inside("lx", X0 + mx, axes.along, past_x)]
+        stores: Body = []
         for n, (buffer, e) in enumerate(axes.turned):
-            dtype = buffer.type.dtype
-            name = f"h{self.tag}{n}"
-            tail, value, my = (f"x{width}", f"{name}[j]", "my + j") if wide else ("", name, "my")
-            at = self._text(e, self._along("lx"), self._across("ly"))
-            loads.append(f"{name} = read_{suffix(dtype)}{tail}({self.pointer(buffer)}, {at})")
-            place = shape.position("mx", my, dtype.compute.itemsize)
-            start = self.offsets[buffer, e]
-            stores.append(f"shared_store_{suffix(dtype.compute)}({start}, {place}, {value})")
+            dtype, name = buffer.type.dtype, f"h{self.tag}{n}"
+            memory = Global(self.pointer(buffer), invariant=True)
+            loads.append(Read(name, memory, self._at(e, self._along("lx"), self._across("ly")), dtype, width))
+            if wide:
+                stores.append(Get(f"{name}_u", name, j))
+            place = shape.position(mx, my + j, dtype.compute.itemsize)
+            tile, value = Shared(const(self.offsets[buffer, e])), Ref(f"{name}_u" if wide else name)
+            stores.append(Write(tile, place, dtype.compute, value))
         body = loads + (_each(stores) if wide else stores)
         return [
             self._first("my", shape.across, width),
-            self._inside("ly", "y0 + my", axes.across, past_y, width),
+            self._inside("ly", Y0 + my, axes.across, past_y, width),
             *self._rounds(shape.across, width, TOGETHER // 2 if wide else TOGETHER, "mx", body),
         ]
 
     # -- results --------------------------------------------------------------------------------------
 
-    def _elements(self) -> list[str]:
+    def _elements(self) -> Body:
         """The scalar program, neighbours along."""
         axes, shape, (past_x, past_y) = self.axes, self.shape, self._cut
         stores = [(i.buffer, axes.offset(i.offset)) for i in axes.nest.body if isinstance(i, Store)]
@@ -174,68 +200,77 @@ class _Tiles:
             in_vectors(b, e, axes.along, VECTOR) and not is_dynamic(e) for b, e in stores
         )
         self.width = VECTOR if wide else 1
-        parts: tuple[list[str], list[str], list[str]] = [], self._variables(), []
+        nx, ny = self._tile("nx", shape.along), self._tile("ny", shape.across)
+        parts: tuple[Body, Body, Body] = [], self._variables(), []
         for i in axes.nest.body:
             self._instruction(i, *parts)
         before, inside, after = parts
-        tests = [f"x0 + nx < {axes.along.extent}"] * past_x + [f"y0 + ny < {axes.across.extent}"] * past_y
+        tests: list[Test] = [Less(X0 + nx, const(axes.along.extent))] if past_x else []
+        tests += [Less(Y0 + ny, const(axes.across.extent))] if past_y else []
         in_place = any(isinstance(i, Load) and not self.read_only(i.buffer) for i in axes.nest.body)
         body = [*before, *(_each(inside) if wide else inside)]
         body = _all_hold(tests, body + after) if in_place else body + _all_hold(tests, after)
         together = 1 if len(axes.nest.body) > LONG else TOGETHER // 2 // (2 if wide else 1)
+        row = self._inside("sy", Y0 + ny, axes.across, past_y)
         return [
             self._first("nx", shape.along, self.width),
-            self._inside("sx", "x0 + nx", axes.along, past_x, self.width),
-            *self._rounds(
-                shape.along,
-                self.width,
-                together,
-                "ny",
-                [self._inside("sy", "y0 + ny", axes.across, past_y), *body],
-            ),
+            self._inside("sx", X0 + nx, axes.along, past_x, self.width),
+            *self._rounds(shape.along, self.width, together, "ny", [row, *body]),
         ]
 
-    def _variables(self) -> list[str]:
+    def _variables(self) -> Body:
         """Loop variables that scalar expressions read."""
         body = self.axes.nest.body
         read = {name for i in body if not isinstance(i, Load) for name in variables(i.value)}
-        return [f"{n} = {self._here(e)}" for n, e in self.axes.places.items() if n in read]
+        return [Integer(n, self._here(e)) for n, e in self.axes.places.items() if n in read]
 
-    def _here(self, e: Index) -> str:
+    def _here(self, e: Index) -> Index:
         """An offset in digits, for the element that the scalar program works on."""
-        return self._text(e, self._along("sx", *[Var("j", VECTOR)] * (self.width > 1)), self._across("sy"))
+        return self._at(e, self._along("sx", *[Var("j", VECTOR)] * (self.width > 1)), self._across("sy"))
 
-    def _instruction(self, i: Instr, before: list[str], inside: list[str], after: list[str]) -> None:
+    def _instruction(self, i: Instr, before: Body, inside: Body, after: Body) -> None:
         """before: for all elements of a vector; inside: for each; after: stores."""
         if isinstance(i, Let):
-            inside.append(f"{i.name} = {print_expr(i.value)}")
-            return
-        dtype, e, pointer = suffix(i.buffer.type.dtype), self.axes.offset(i.offset), self.pointer(i.buffer)
-        first = self._text(e, self._along("sx"), self._across("sy"))
-        if isinstance(i, Store) and self.width > 1:
-            name = f"w{self.tag}{len(after)}"
-            before.append(f"{name} = registers_{suffix(i.buffer.type.dtype.compute)}({VECTOR})")
-            inside.append(f"{name}[j] = {print_expr(i.value)}")
-            after.append(f"store_{dtype}x{VECTOR}({pointer}, {first}, {name}, 0)")
+            inside.append(Assign(i.name, i.value))
         elif isinstance(i, Store):
-            after.append(f"store_{dtype}({pointer}, {first}, {print_expr(i.value)})")
-        elif (i.buffer, e) in self.offsets:
-            inside.append(f"{i.name} = {self._turned(i.buffer, e)}")
+            self._store(i, before, inside, after)
+        elif (i.buffer, self.axes.offset(i.offset)) in self.offsets:
+            inside.append(self._turned(i))
         else:
-            load = f"{'read' if self.read_only(i.buffer) else 'load'}_{dtype}"
-            if self.width == 1 or is_dynamic(e):
-                inside.append(f"{i.name} = {load}({pointer}, {self._here(e)})")
-            elif in_vectors(i.buffer, e, self.axes.along, VECTOR):
-                before.append(f"{i.name}_v = {load}x{VECTOR}({pointer}, {first})")
-                inside.append(f"{i.name} = {i.name}_v[j]")
-            else:
-                same = self.axes.along not in atoms([e])
-                (before if same else inside).append(f"{i.name} = {load}({pointer}, {self._here(e)})")
+            self._load(i, before, inside)
 
-    def _turned(self, buffer: Buffer, e: Index) -> str:
-        dtype = buffer.type.dtype.compute
-        at = self.shape.position("(nx + j)" if self.width > 1 else "nx", "ny", dtype.itemsize)
-        return f"shared_load_{suffix(dtype)}({self.offsets[buffer, e]}, {at})"
+    def _store(self, i: Store, before: Body, inside: Body, after: Body) -> None:
+        dtype, e, memory = i.buffer.type.dtype, self.axes.offset(i.offset), Global(self.pointer(i.buffer))
+        first = self._at(e, self._along("sx"), self._across("sy"))
+        if self.width == 1:
+            after.append(Write(memory, first, dtype, i.value))
+            return
+        name = f"w{self.tag}{len(after)}"
+        before.append(Registers(name, dtype.compute, VECTOR))
+        inside.append(Put(name, var(Var("j", VECTOR)), i.value))
+        after.append(Write(memory, first, dtype, Elements(name, const(0)), VECTOR))
+
+    def _load(self, i: Load, before: Body, inside: Body) -> None:
+        """Of an element that is read where it lies."""
+        dtype, e = i.buffer.type.dtype, self.axes.offset(i.offset)
+        memory = Global(self.pointer(i.buffer), invariant=self.read_only(i.buffer))
+        if self.width == 1 or is_dynamic(e):
+            inside.append(Read(i.name, memory, self._here(e), dtype))
+        elif in_vectors(i.buffer, e, self.axes.along, VECTOR):
+            first = self._at(e, self._along("sx"), self._across("sy"))
+            before.append(Read(f"{i.name}_v", memory, first, dtype, VECTOR))
+            inside.append(Get(i.name, f"{i.name}_v", var(Var("j", VECTOR))))
+        else:
+            same = self.axes.along not in atoms([e])
+            (before if same else inside).append(Read(i.name, memory, self._here(e), dtype))
+
+    def _turned(self, i: Load) -> Read:
+        """From a tile."""
+        dtype = i.buffer.type.dtype.compute
+        nx, ny = self._tile("nx", self.shape.along), self._tile("ny", self.shape.across)
+        j = var(Var("j", self.width))
+        tile = Shared(const(self.offsets[i.buffer, self.axes.offset(i.offset)]))
+        return Read(i.name, tile, self.shape.position(nx + j, ny, dtype.itemsize), dtype)
 
     # -- bytes ----------------------------------------------------------------------------------------
 
@@ -264,12 +299,12 @@ class _Tiles:
         return sum(read.values()), written
 
 
-def _each(lines: list[str]) -> list[str]:
-    """The lines for each element of a vector."""
-    return [f"for j in unroll({VECTOR}):", *indent(lines)]
+def _each(body: Body) -> Body:
+    """The statements for each element of a vector."""
+    return [Unroll("j", VECTOR, tuple(body))]
 
 
-def _all_hold(tests: list[str], lines: list[str]) -> list[str]:
+def _all_hold(tests: Sequence[Test], body: Body) -> Body:
     for test in reversed(tests):
-        lines = guarded(test, lines)
-    return lines
+        body = under(test, body)
+    return body

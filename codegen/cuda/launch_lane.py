@@ -1,4 +1,4 @@
-"""The text of one row lane: rows dealt out to teams, stages in order, partial results at the end.
+"""What a CTA does for a row lane: rows dealt out to teams, stages in order, partial results at the end.
 
 t = remainder_pos(thread(), 64)
 team = quotient(thread(), 64)
@@ -11,11 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jstitch.codegen.branches import indent
-from jstitch.codegen.comments import stage_comments
+from jstitch.codegen.comments import stage_notes
 from jstitch.codegen.cuda.deal import WARP, Mode
-from jstitch.codegen.cuda.emit_ends import Ends
-from jstitch.codegen.cuda.emit_nest import Names, NestText, guarded, suffix
 from jstitch.codegen.cuda.exchange import Team, exchange, exchange_bytes, exchange_slices, slices_bytes
 from jstitch.codegen.cuda.homes import (
     TOO_LARGE,
@@ -27,24 +24,53 @@ from jstitch.codegen.cuda.homes import (
     Scalar,
     find_homes,
 )
+from jstitch.codegen.cuda.launch_ends import Ends
+from jstitch.codegen.cuda.launch_nest import FAR, Names, NestCode
 from jstitch.codegen.cuda.memory_map import lane_map
 from jstitch.codegen.cuda.traffic import traffic
 from jstitch.codegen.kernel_ir import Buffer, Combine, Lane, Load
+from jstitch.codegen.launch_ir import (
+    MOST_CTAS,
+    THREAD,
+    Assign,
+    Body,
+    Comment,
+    Equal,
+    Flag,
+    For,
+    Integer,
+    Less,
+    Put,
+    Registers,
+    Shared,
+    Statement,
+    Unroll,
+    Write,
+    under,
+)
 from jstitch.codegen.memory_map import LaneMap
-from jstitch.codegen.print_expr import print_expr
 from jstitch.ir.expr import Const
+from jstitch.ir.index import Index, Var, const, var
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import DType
 
+PROGRAM = var(Var("p", MOST_CTAS))
+"""A CTA's number in its lane."""
+TURN_ENDS = "the next turn overwrites what this one exchanged"
+STAGE_ENDS = "the next stage reads other threads' elements"
+NEST_ENDS = "the next nest reads other threads' elements"
+LOW, HIGH, FIRST = (var(Var(name, FAR)) for name in ("lo", "hi", "first"))
+"""A program's rows, and the first that its teams work on."""
+
 
 @dataclass(frozen=True)
-class LaneText:
+class LaneCode:
     """Statements for one CTA; `p` is its number in the lane. programs: CTAs.
 
     traffic: bytes read and written by all of them.
     """
 
-    lines: tuple[str, ...]
+    body: tuple[Statement, ...]
     programs: int
     block: int
     shared_bytes: int
@@ -52,22 +78,22 @@ class LaneText:
     memory: LaneMap = field(compare=False)
 
 
-def emit_lane(
+def launch_lane(
     lane: Lane,
     pointer: Callable[[Buffer], str],
     read_only: Callable[[Buffer], bool],
     arena_bytes: int,
     block: int,
     tag: str,
-) -> LaneText:
+) -> LaneCode:
     """The lane's code for one CTA of at least `block` threads. Raises NoRoom."""
-    return RowLane(lane, pointer, read_only, arena_bytes, block, tag).emit()
+    return RowLane(lane, pointer, read_only, arena_bytes, block, tag).code()
 
 
 class RowLane:
     """A lane for one CTA. common: tiles that all rows read, and their places in the arena.
 
-    tag: in the names that the text has besides the lane's.
+    tag: in the names that the code has besides the lane's.
     """
 
     def __init__(
@@ -95,22 +121,22 @@ class RowLane:
         self.sites = 0
         self.dtypes = {a.name: a.dtype for d in self.homes.nests for a in d.nest.accumulators}
         self.reserved = self._reserved()
-        base = f"{self.reserved} + team * {self.homes.arena}" if self.team.teams > 1 else str(self.reserved)
+        base = self.team.number * self.homes.arena + self.reserved
         self.ends = Ends(self.homes, pointer, base, self.reserved)
         guarded = self.team.threads < WARP or self.sliced
         slices = self._exchange_slices if self.sliced else None
         self.names = Names(pointer, read_only, base, guarded, self._exchange_again, slices)
 
-    def emit(self) -> LaneText:
+    def code(self) -> LaneCode:
         stages = self._stages()
-        lines = [*self._threads(), *self._held(), *self._rows(stages), *self.ends.lines()]
+        body = [*self._threads(), *self._held(), *self._rows(stages), *self.ends.body()]
         teams = self.team.teams
         programs = self.lane.programs if self.homes.carries else -(-self.rows // teams) * self.chunks
         shared = max(self.reserved + self.homes.arena * teams, self.ends.nbytes)
         if shared > self.limit:
             raise NoRoom(Reason("shared memory", TOO_LARGE, shared, self.limit))
         memory = lane_map(self.homes, self.reserved, self.ends.nbytes)
-        return LaneText(tuple(lines), programs, self.team.block, shared, traffic(self.homes), memory)
+        return LaneCode(tuple(body), programs, self.team.block, shared, traffic(self.homes), memory)
 
     # -- shape ----------------------------------------------------------------------------------------
 
@@ -144,33 +170,31 @@ class RowLane:
         (size,) = sizes
         return -(-size // (threads * homes.widths[size]))
 
-    def _threads(self) -> list[str]:
+    def _threads(self) -> Body:
         if self.team.teams == 1:
-            return ["t = thread()"]
+            return [Integer("t", THREAD)]
         n = self.team.threads
-        if n == 1:
-            return ["t = 0", "team = thread()"]
-        return [f"t = remainder_pos(thread(), {n})", f"team = quotient(thread(), {n})"]
+        return [Integer("t", THREAD % n), Integer("team", THREAD // n)]
 
-    def _held(self) -> list[str]:
+    def _held(self) -> Body:
         """Registers of the lane; what is carried from row to row starts at its identity."""
-        lines = []
+        body: Body = []
         for buffer, home in self.homes.tiles.items():
             carry = self.homes.carries.get(buffer)
             size = carry.size if carry else buffer.type.size
             match home:
                 case InRegisters(name):
-                    count = self._count(size)
-                    lines.append(f"{name} = registers_{suffix(buffer.type.dtype.compute)}({count})")
+                    count, dtype = self._count(size), buffer.type.dtype.compute
+                    body.append(Registers(name, dtype, count))
                     if carry or self.sliced:  # threads past the end read what they have not made
-                        first = print_expr(carry.identity if carry else _zero(buffer.type.dtype.compute))
-                        lines += [f"for k in unroll({count}):", f"    {name}[k] = {first}"]
+                        put = Put(name, var(Var("k", count)), carry.identity if carry else _zero(dtype))
+                        body.append(Unroll("k", count, (put,)))
                 case Scalar(name) if carry:
-                    lines.append(f"{name} = {print_expr(carry.identity)}")
-                case InArena() if carry:
-                    call, first = f"shared_store_{suffix(buffer.type.dtype)}", print_expr(carry.identity)
-                    store = f"{call}({self._arena(home)}, e, {first})"
-                    lines += [f"for e in range(t, {size}, {self.team.threads}):", f"    {store}"]
+                    body.append(Assign(name, carry.identity))
+                case InArena(offset, _) if carry:
+                    place, e = Shared(self.names.base + offset), var(Var("e", size))
+                    put_ = Write(place, e, buffer.type.dtype, carry.identity)
+                    body.append(For("e", self.team.thread, const(size), self.team.threads, (put_,)))
         for key, kept in self.homes.kept.items():
             match kept:
                 case InRegisters(name):
@@ -179,10 +203,10 @@ class RowLane:
                     count = (end - begin) * self.homes.widths[self._size_of(key)]
                 case _:
                     continue
-            lines.append(f"{name} = registers_{suffix(key[0].type.dtype.compute)}({count})")
+            body.append(Registers(name, key[0].type.dtype.compute, count))
         if any(isinstance(self.homes.tiles.get(b), InArena) for b in self.homes.carries):
-            lines += self.team.barrier
-        return lines
+            body += self.team.barrier("what is carried has its first values")
+        return body
 
     def _count(self, size: int) -> int:
         return (1 if self.chunks > 1 else self.homes.rounds(size)) * self.homes.widths[size]
@@ -194,88 +218,97 @@ class RowLane:
                     return d.size
         raise AssertionError("a kept load is a load of some nest")
 
-    def _arena(self, home: InArena) -> str:
-        return f"{self.names.base} + {home.offset}"
-
     # -- rows -----------------------------------------------------------------------------------------
 
-    def _rows(self, body: list[str]) -> list[str]:
-        rows, teams = self.rows, self.team.teams
+    def _rows(self, body: Body) -> Body:
+        rows, team = self.rows, self.team
         if self.lane.flat and self.homes.carries:
             return self._share(body)
         if rows == 1:
-            first = ["chunk = p", *(["ok = team == 0"] if self.sliced else [])]
-            return [*first, *body] if self.chunks > 1 else body
+            ok = [Flag("ok", Equal(team.number, const(0)))] if self.sliced else []
+            return [Integer("chunk", PROGRAM), *ok, *body] if self.chunks > 1 else body
         if self.homes.carries:
             return self._program_rows(body)
         if self.chunks > 1:
-            return [f"r = quotient(p, {self.chunks})", f"chunk = remainder_pos(p, {self.chunks})", *body]
-        row = f"p * {teams} + team" if teams > 1 else "p"
+            row = Integer("r", PROGRAM // self.chunks), Integer("chunk", PROGRAM % self.chunks)
+            return [*row, *body]
+        number = PROGRAM * team.teams + team.number
         if self.names.guarded:
-            return [f"q = {row}", f"ok = q < {rows}", f"r = clamp_index(q, 0, {rows - 1})", *body]
-        return [f"r = {row}", *guarded("" if rows % teams == 0 else f"r < {rows}", body)]
+            return [*row_of(number, const(0), const(rows)), *body]
+        past = None if rows % team.teams == 0 else Less(var(Var("r", FAR)), const(rows))
+        return [Integer("r", number), *under(past, body)]
 
-    def _share(self, body: list[str]) -> list[str]:
+    def _share(self, body: Body) -> Body:
         """A program's elements of a flat lane."""
-        share, rows = self.lane.share, self.lane.rows
-        ends = (f"clamp_index(p * {share}{more}, 0, {rows})" for more in ("", f" + {share}"))
-        return [f"{name} = {end}" for name, end in zip(("lo", "hi"), ends, strict=True)] + body
+        share, within = self.lane.share, (const(0), const(self.lane.rows))
+        low = Integer("lo", PROGRAM * share, within)
+        return [low, Integer("hi", (PROGRAM + 1) * share, within), *body]
 
-    def _program_rows(self, body: list[str]) -> list[str]:
+    def _program_rows(self, body: Body) -> Body:
         """A program's rows, in turn; every team makes as many turns where a warp holds several."""
-        lane, teams = self.lane, self.team.teams
-        lo = f"lo = {share_begins('p', lane.rows, lane.programs)}"
-        hi = f"hi = {share_begins('(p + 1)', lane.rows, lane.programs)}"
+        lane, team = self.lane, self.team
+        bounds = (
+            Integer("lo", share_begins(PROGRAM, lane.rows, lane.programs)),
+            Integer("hi", share_begins(PROGRAM + 1, lane.rows, lane.programs)),
+        )
         if not self.names.guarded:
-            start = "lo + team" if teams > 1 else "lo"
-            return [lo, hi, f"for r in range({start}, hi, {teams}):", *indent(body)]
-        row = ["q = first + team", "ok = q < hi", "r = clamp_index(q, lo, hi - 1)"]
-        return [lo, hi, f"for first in range(lo, hi, {teams}):", *indent([*row, *body])]
+            return [*bounds, For("r", LOW + team.number, HIGH, team.teams, tuple(body))]
+        turn = *row_of(FIRST + team.number, LOW, HIGH), *body
+        return [*bounds, For("first", LOW, HIGH, team.teams, turn)]
 
-    def _stages(self) -> list[str]:
-        lines: list[str] = []
+    def _stages(self) -> Body:
+        body: Body = []
         meets = self.homes.meets
         stages = [s for s in self.lane.stages if not s.once]
         for stage, nests in zip(stages, self.homes.stages, strict=True):
-            texts = [NestText(self.homes, d, self.names, self.chunks) for d in nests]
-            lines += stage_comments(stage)
-            for text in texts:
-                lines += text.loops() + (self.team.barrier if meets and text is not texts[-1] else [])
-            lines += self._exchange([c for text in texts for c in text.combines()])
-            for text in texts:
-                lines += text.finish()
-            lines += self.team.barrier if meets else []
+            codes = [NestCode(self.homes, d, self.names, self.chunks) for d in nests]
+            body += map(Comment, stage_notes(stage))
+            for code in codes:
+                body += code.loops()
+                body += self.team.barrier(NEST_ENDS) if meets and code is not codes[-1] else []
+            body += self._exchange([c for code in codes for c in code.combines()])
+            for code in codes:
+                body += code.finish()
+            body += self.team.barrier(STAGE_ENDS) if meets else []
         if self.sites == 1 and not meets and self.homes.carries:
-            lines += self.team.barrier if self.team.threads > WARP else []
-        return lines
+            body += self._turn_ends()
+        return body
 
-    def _exchange(self, combines: Sequence[Combine]) -> list[str]:
+    def _exchange(self, combines: Sequence[Combine]) -> Body:
         if not combines:
             return []
-        lines = exchange(combines, self.dtypes, self.team, self.exchanged)
+        body = exchange(combines, self.dtypes, self.team, self.exchanged)
         self.exchanged += exchange_bytes(combines, self.team)
         self.sites += 1
-        return lines
+        return body
 
-    def _exchange_slices(self, combines: Sequence[Combine]) -> list[str]:
-        lines = exchange_slices(combines, self.dtypes, self.team, self.exchanged)
+    def _exchange_slices(self, combines: Sequence[Combine]) -> Body:
+        body = exchange_slices(combines, self.dtypes, self.team, self.exchanged)
         self.exchanged += slices_bytes(combines, self.team)
-        return lines
+        return body
 
-    def _exchange_again(self, combines: Sequence[Combine]) -> list[str]:
+    def _exchange_again(self, combines: Sequence[Combine]) -> Body:
         """Inside a loop: the next turn waits until this one's values are read."""
-        return self._exchange(combines) + (self.team.barrier if self.team.threads > WARP else [])
+        return self._exchange(combines) + self._turn_ends()
+
+    def _turn_ends(self) -> Body:
+        return self.team.barrier(TURN_ENDS) if self.team.threads > WARP else []
 
 
-def share_begins(number: str, rows: int, shares: int) -> str:
-    """The first row of a share, quotient(number * rows, shares), by numbers that are no larger than `rows`.
+def share_begins(number: Index, rows: int, shares: int) -> Index:
+    """The first row of a share, number * rows // shares, by numbers that are no larger than `rows`.
 
-    24000000 rows in 198 shares   ->   number * 121212 + quotient(number * 24, 198)
+    24000000 rows in 198 shares   ->   number * 121212 + number * 24 // 198
     """
     each, rest = divmod(rows, shares)
-    whole = number if each == 1 else f"{number} * {each}"
-    part = f"quotient({number} * {rest}, {shares})"
-    return " + ".join([whole] * (each > 0) + [part] * (rest > 0))
+    return number * each + number * rest // shares
+
+
+def row_of(number: Index, low: Index, high: Index) -> Body:
+    """A team's row, low <= r < high; one that has none is not ok, and works on the nearest."""
+    q = var(Var("q", FAR))
+    within = low, high - 1
+    return [Integer("q", number), Flag("ok", Less(q, high)), Integer("r", q, within)]
 
 
 def _zero(dtype: DType) -> Const:

@@ -1,4 +1,4 @@
-"""The text of a lane of strips: the strip's columns first, then the rows of a band.
+"""What a CTA does for a lane of strips: the strip's columns first, then the rows of a band.
 
 band = quotient(p, 64)
 strip = remainder_pos(p, 64)
@@ -14,13 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from jstitch.codegen.branches import indent
-from jstitch.codegen.comments import stage_comments
+from jstitch.codegen.comments import stage_notes
 from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, deal, mentions
-from jstitch.codegen.cuda.emit_lane import LaneText, RowLane, share_begins
-from jstitch.codegen.cuda.emit_nest import Names, NestText, guarded
 from jstitch.codegen.cuda.exchange import Team, exchange_slices, slices_bytes
 from jstitch.codegen.cuda.homes import Common, Homes, InRegisters, NoRoom, find_homes
+from jstitch.codegen.cuda.launch_lane import (
+    FIRST,
+    HIGH,
+    LOW,
+    PROGRAM,
+    LaneCode,
+    RowLane,
+    row_of,
+    share_begins,
+)
+from jstitch.codegen.cuda.launch_nest import FAR, Names, NestCode
 from jstitch.codegen.cuda.traffic import traffic
 from jstitch.codegen.kernel_ir import (
     ROW,
@@ -34,25 +42,41 @@ from jstitch.codegen.kernel_ir import (
     Store,
     StripLane,
 )
+from jstitch.codegen.launch_ir import (
+    THREAD,
+    Barrier,
+    Body,
+    Comment,
+    Equal,
+    Flag,
+    For,
+    Integer,
+    Registers,
+    Scope,
+    Unroll,
+    under,
+)
 from jstitch.codegen.rename import rename_nest
-from jstitch.ir.index import Var, var
+from jstitch.ir.index import Var, const, var
+from jstitch.ir.types import DType
 
-BAND = "band"  # the program's band of rows
+BAND = var(Var("band", FAR))
+"""The program's band of rows."""
 TOGETHER = 4  # rows of a team
 LONG = 40  # instructions of an element above which a row has loads enough, and registers would not last
 
 
-def emit_strips(
+def launch_strips(
     lane: StripLane,
     pointer: Callable[[Buffer], str],
     read_only: Callable[[Buffer], bool],
     arena_bytes: int,
     block: int,
     tag: str,
-) -> LaneText:
+) -> LaneCode:
     """The lane's code for one CTA of at least `block` threads. Raises NoRoom."""
     columns = _Columns(lane, pointer, read_only, block, f"{tag}c_") if lane.before else None
-    return _Rows(_after_columns(lane), columns, pointer, read_only, arena_bytes, block, tag).emit()
+    return _Rows(_after_columns(lane), columns, pointer, read_only, arena_bytes, block, tag).code()
 
 
 def strip_homes(lane: StripLane, arena_bytes: int, block: int) -> tuple[Homes | None, Homes]:
@@ -66,21 +90,20 @@ def _after_columns(lane: StripLane) -> StripLane:
     return replace(lane, stages=lane.stages[lane.before :], before=0)
 
 
-class _ColumnNest(NestText):
+class _ColumnNest(NestCode):
     """A nest of a strip's columns: one element for each thread of a team, whose sums the teams share."""
 
     element = "column"
 
-    def _rounds(self) -> list[str]:
+    def _rounds(self) -> Body:
         if self.dealt.mode is Mode.KEEP:
             assert self.names.slices is not None
             return self._slice(self.names.slices)
         return super()._rounds()
 
-    def _scalar(self, i: Instr) -> list[str]:
-        lines = super()._scalar(i)
+    def _scalar(self, i: Instr) -> Body:
         memory = isinstance(i, Store) and i.buffer.space is not Space.ARENA
-        return guarded(f"{BAND} == 0" if memory else "", lines)
+        return under(Equal(BAND, const(0)) if memory else None, super()._scalar(i))
 
 
 @dataclass(eq=False)
@@ -107,21 +130,21 @@ class _Columns:
             self.common[b] = Common(self.nbytes)
             self.nbytes += -(-b.type.nbytes // 16) * 16
 
-    def lines(self) -> list[str]:
-        threads = self.team.threads
-        homes = self.homes()
-        registers = [(h, b) for b, h in homes.tiles.items() if isinstance(h, InRegisters)]
-        lines = [f"t = remainder_pos(thread(), {threads})", f"team = quotient(thread(), {threads})"]
-        lines += [f"{h.name} = registers_{b.type.dtype.compute.name.lower()}(1)" for h, b in registers]
-        lines += ["chunk = 0", "ok = team == 0"]
+    def body(self) -> Body:
+        threads, homes = self.team.threads, self.homes()
+        body: Body = [Integer("t", THREAD % threads), Integer("team", THREAD // threads)]
+        for b, h in homes.tiles.items():
+            if isinstance(h, InRegisters):
+                body.append(Registers(h.name, b.type.dtype.compute, 1))
+        body += [Integer("chunk", const(0)), Flag("ok", Equal(self.team.number, const(0)))]
         slices = _Slices(self.team)
-        names = Names(self.pointer, self.read_only, "0", True, slices, slices)
+        names = Names(self.pointer, self.read_only, const(0), True, slices, slices)
         for stage, nests in zip(self.lane.stages, homes.stages, strict=False):
-            lines += stage_comments(stage)
+            body += map(Comment, stage_notes(stage))
             for d in nests:
                 slices.dtypes = {a.name: a.dtype for a in d.nest.accumulators}
-                lines += _ColumnNest(homes, d, names, 2).loops()
-        return [*lines, "barrier()"]
+                body += _ColumnNest(homes, d, names, 2).loops()
+        return [*body, Barrier(Scope.CTA, "what all rows read of the columns is there")]
 
     def homes(self) -> Homes:
         size = self.lane.columns
@@ -144,12 +167,12 @@ class _Slices:
 
     team: Team
     offset: int = 0
-    dtypes: dict[str, object] = field(default_factory=dict)
+    dtypes: dict[str, DType] = field(default_factory=dict)
 
-    def __call__(self, combines: Sequence[Combine]) -> list[str]:
-        lines = exchange_slices(combines, self.dtypes, self.team, self.offset)  # type: ignore[arg-type]
+    def __call__(self, combines: Sequence[Combine]) -> Body:
+        body = exchange_slices(combines, self.dtypes, self.team, self.offset)
         self.offset += slices_bytes(combines, self.team)
-        return lines
+        return body
 
 
 class _Rows(RowLane):
@@ -171,13 +194,13 @@ class _Rows(RowLane):
         super().__init__(lane, pointer, read_only, limit, block, tag, columns.common if columns else None)
         self.names = replace(self.names, guarded=True)
 
-    def emit(self) -> LaneText:
-        made = super().emit()
+    def code(self) -> LaneCode:
+        made = super().code()
         strips = self.lane.strips
-        lines = [f"{BAND} = quotient(p, {strips})", f"{STRIP} = remainder_pos(p, {strips})"]
-        lines += self.columns.lines() if self.columns else []
-        return LaneText(
-            (*lines, *made.lines),
+        body: Body = [Integer("band", PROGRAM // strips), Integer(STRIP, PROGRAM % strips)]
+        body += self.columns.body() if self.columns else []
+        return LaneCode(
+            (*body, *made.body),
             self.lane.programs,
             made.block,
             max(made.shared_bytes, self.columns.nbytes if self.columns else 0),
@@ -188,18 +211,17 @@ class _Rows(RowLane):
     def _count_chunks(self, threads: int) -> int:
         return 1
 
-    def _rows(self, body: list[str]) -> list[str]:
+    def _rows(self, body: Body) -> Body:
         """Several rows of a team in each turn, so that their loads are in flight together."""
         rows, bands, teams = self.lane.rows, self.lane.bands, self.team.teams
         long = sum(len(d.instructions) for d in self.homes.nests) > LONG
         many = min(1 if long else TOGETHER, -(-rows // (bands * teams)))
-        number = f"first + k_row * {teams} + team" if many > 1 else "first + team"
-        body = [f"q = {number}", "ok = q < hi", "r = clamp_index(q, lo, hi - 1)", *body]
+        number = FIRST + var(Var("k_row", many)) * teams + self.team.number
+        turn = *row_of(number, LOW, HIGH), *body
         return [
-            f"lo = {share_begins(BAND, rows, bands)}",
-            f"hi = {share_begins(f'({BAND} + 1)', rows, bands)}",
-            f"for first in range(lo, hi, {teams * many}):",
-            *indent([f"for k_row in unroll({many}):", *indent(body)] if many > 1 else body),
+            Integer("lo", share_begins(BAND, rows, bands)),
+            Integer("hi", share_begins(BAND + 1, rows, bands)),
+            For("first", LOW, HIGH, teams * many, (Unroll("k_row", many, turn),) if many > 1 else turn),
         ]
 
     def _traffic(self) -> tuple[int, int]:

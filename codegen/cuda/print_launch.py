@@ -1,0 +1,204 @@
+"""Launch IR -> the text of its function: one line a statement, and no decision.
+
+def phase0(x, y):
+    t = remainder_pos(thread(), 64)
+    for k in unroll(3):
+        v0 = read_f32(x, k * 64 + t)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import singledispatch
+
+from jstitch.codegen.branches import indent
+from jstitch.codegen.launch_ir import (
+    Assign,
+    Barrier,
+    Comment,
+    Elements,
+    Equal,
+    Flag,
+    For,
+    Get,
+    Global,
+    If,
+    Integer,
+    IsSet,
+    LaunchCode,
+    Less,
+    Memory,
+    Pointer,
+    Put,
+    Read,
+    Registers,
+    Scope,
+    Shared,
+    Shuffle,
+    Statement,
+    Test,
+    Unroll,
+    Write,
+)
+from jstitch.codegen.print_expr import print_expr
+from jstitch.codegen.print_index import print_index
+from jstitch.ir.types import DType
+
+
+def print_launch(launch: LaunchCode) -> str:
+    """The function of one launch."""
+    head = f"def {launch.name}({', '.join(p.name for p in launch.parameters)}):"
+    return "\n".join([head, *indent(print_body(launch.body))])
+
+
+def print_body(body: Iterable[Statement]) -> Iterator[str]:
+    for s in body:
+        yield from _lines(s)
+
+
+@singledispatch
+def _lines(s: object) -> Iterable[str]:
+    raise TypeError(f"expected a statement of the Launch IR, found {type(s).__name__}")
+
+
+@_lines.register
+def _(s: Comment) -> Iterable[str]:
+    yield f"# {s.text}"
+
+
+@_lines.register
+def _(s: Pointer) -> Iterable[str]:
+    yield f"{s.name} = {s.parameter}"
+
+
+@_lines.register
+def _(s: Integer) -> Iterable[str]:
+    value = print_index(s.value)
+    if s.within is not None:
+        low, high = map(print_index, s.within)
+        value = f"clamp_index({value}, {low}, {high})"
+    yield f"{s.name} = {value}"
+
+
+@_lines.register
+def _(s: Flag) -> Iterable[str]:
+    yield f"{s.name} = {_test(s.test)}"
+
+
+@_lines.register
+def _(s: Assign) -> Iterable[str]:
+    yield f"{s.name} = {print_expr(s.value)}"
+
+
+@_lines.register
+def _(s: Registers) -> Iterable[str]:
+    yield f"{s.name} = registers_{suffix(s.dtype)}({s.count})"
+
+
+@_lines.register
+def _(s: Get) -> Iterable[str]:
+    yield f"{s.name} = {s.array}[{print_index(s.at)}]"
+
+
+@_lines.register
+def _(s: Put) -> Iterable[str]:
+    yield f"{s.array}[{print_index(s.at)}] = {print_expr(s.value)}"
+
+
+@_lines.register
+def _(s: Read) -> Iterable[str]:
+    yield f"{s.name} = {_access('load', s)})"
+
+
+@_lines.register
+def _(s: Write) -> Iterable[str]:
+    match s.value:
+        case Elements(array, first):
+            value = f"{array}, {print_index(first)}"
+        case value_:
+            value = print_expr(value_)
+    yield f"{_access('store', s)}, {value})"
+
+
+@_lines.register
+def _(s: Shuffle) -> Iterable[str]:
+    yield f"{s.name} = shuffle_xor({s.value}, {s.mask})"
+
+
+@_lines.register
+def _(s: Barrier) -> Iterable[str]:
+    match s.scope:
+        case Scope.WARP:
+            call = "barrier_warp()"
+        case Scope.TEAM:
+            call = f"barrier_team(team + 1, {s.threads})"
+        case Scope.CTA:
+            call = "barrier()"
+    yield f"{call}  # {s.why}"
+
+
+@_lines.register
+def _(s: For) -> Iterable[str]:
+    low, high = print_index(s.low), print_index(s.high)
+    step = f", {s.step}" if s.step != 1 else ""
+    yield f"for {s.name} in range({low}, {high}{step}):"
+    yield from _inside(s.body)
+
+
+@_lines.register
+def _(s: Unroll) -> Iterable[str]:
+    yield f"for {s.name} in unroll({s.count}):"
+    yield from _inside(s.body)
+
+
+@_lines.register
+def _(s: If) -> Iterable[str]:
+    yield f"if {_test(s.test)}:"
+    yield from _inside(s.body)
+    if s.orelse:
+        yield "else:"
+        yield from _inside(s.orelse)
+
+
+# -- parts ------------------------------------------------------------------------------------------------
+
+
+def suffix(dtype: DType) -> str:
+    """What memory's functions have at their end."""
+    return dtype.name.lower()
+
+
+def _inside(body: Iterable[Statement]) -> list[str]:
+    return indent(print_body(body)) or indent(["pass"])
+
+
+def _test(test: Test) -> str:
+    match test:
+        case Less(left, right):
+            return f"{print_index(left)} < {print_index(right)}"
+        case Equal(left, right):
+            return f"{print_index(left)} == {print_index(right)}"
+        case IsSet(name):
+            return name
+
+
+def _access(verb: str, s: Read | Write) -> str:
+    """The call of a memory function, up to the element's number."""
+    tail = f"{suffix(s.dtype)}x{s.width}" if s.width > 1 else suffix(s.dtype)
+    return f"{_function(verb, s.memory)}_{tail}({_first(s.memory)}, {print_index(s.at)}"
+
+
+def _function(verb: str, memory: Memory) -> str:
+    match memory:
+        case Shared():
+            return f"shared_{verb}"
+        case Global(_, invariant):
+            return "read" if invariant and verb == "load" else verb
+
+
+def _first(memory: Memory) -> str:
+    match memory:
+        case Shared(base):
+            return print_index(base)
+        case Global(pointer):
+            return pointer

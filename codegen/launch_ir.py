@@ -1,0 +1,311 @@
+"""The Launch IR: what each thread of a launch does, where its values are, and when threads wait.
+
+    LaunchCode ::= grid x block, shared bytes, parameters, body: Statement*
+    Statement  ::= Comment | Pointer | Integer | Flag | Assign
+                 | Registers | Get | Put                an array of each thread's own
+                 | Read | Write                         an element, or a vector, of a Memory
+                 | Shuffle | Barrier                    threads meet
+                 | For | Unroll | If
+    Memory     ::= Global(pointer) | Shared(first byte)
+    Test       ::= Less | Equal | IsSet
+
+    q = p * 4 + team                   Integer("q", ...)
+    ok = q < 4096                      Flag("ok", Less(...))
+    for k in unroll(3): ...            Unroll("k", 3, ...)
+    v0 = read_f32(b0, r * 768 + e)     Read("v0", Global("b0", invariant=True), ...)
+    barrier_team(team + 1, 64)         Barrier(Scope.TEAM, "each warp's sums are there", 64)
+
+Every decision about threads, memory and barriers is taken when there is a LaunchCode; to write it down takes
+none. Places are Index, values are Expr: a name in an Index is an integer, one in an Expr any scalar.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from jstitch.ir.expr import Expr
+from jstitch.ir.index import Index, Var, var
+from jstitch.ir.types import DType
+
+MOST_CTAS = (1 << 31) - 1  # of a grid's first dimension
+THREAD = var(Var("thread()", 1024))
+"""The thread's number in its CTA."""
+CTA = var(Var("block()", MOST_CTAS))
+"""The CTA's number in the grid."""
+
+
+# -- memory ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Global:
+    """A buffer, by the name of its pointer. invariant: nobody writes it while the launch runs."""
+
+    pointer: str
+    invariant: bool = False
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The shared memory of the CTA, from byte `base` on."""
+
+    base: Index
+
+
+Memory = Global | Shared
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Neighbours of an array of registers, from `first` on: what a vector is stored from."""
+
+    array: str
+    first: Index
+
+
+# -- tests ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Less:
+    """left < right"""
+
+    left: Index
+    right: Index
+
+
+@dataclass(frozen=True)
+class Equal:
+    """left == right"""
+
+    left: Index
+    right: Index
+
+
+@dataclass(frozen=True)
+class IsSet:
+    """A flag."""
+
+    name: str
+
+
+Test = Less | Equal | IsSet
+
+
+# -- statements -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comment:
+    """For readers only."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """name = another name of the parameter `parameter`."""
+
+    name: str
+    parameter: str
+
+
+@dataclass(frozen=True)
+class Integer:
+    """name = value; with `within`, the nearest number that is at least the first and at most the second."""
+
+    name: str
+    value: Index
+    within: tuple[Index, Index] | None = None
+
+
+@dataclass(frozen=True)
+class Flag:
+    """name = test"""
+
+    name: str
+    test: Test
+
+
+@dataclass(frozen=True)
+class Assign:
+    """name = value"""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Registers:
+    """name = an array of `count` values of each thread's own."""
+
+    name: str
+    dtype: DType
+    count: int
+
+
+@dataclass(frozen=True)
+class Get:
+    """name = array[at]"""
+
+    name: str
+    array: str
+    at: Index
+
+
+@dataclass(frozen=True)
+class Put:
+    """array[at] = value"""
+
+    array: str
+    at: Index
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Read:
+    """name = memory[at], as `dtype` is computed with; of width n > 1: an array of n neighbours."""
+
+    name: str
+    memory: Memory
+    at: Index
+    dtype: DType
+    width: int = 1
+
+
+@dataclass(frozen=True)
+class Write:
+    """memory[at] = value, rounded to dtype; of width n > 1: n neighbours."""
+
+    memory: Memory
+    at: Index
+    dtype: DType
+    value: Expr | Elements
+    width: int = 1
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """name = what `value` is in the thread of the warp whose number differs in the bits of `mask`."""
+
+    name: str
+    value: str
+    mask: int
+
+
+class Scope(enum.Enum):
+    """Which threads wait for each other."""
+
+    WARP = "warp"
+    TEAM = "team"
+    CTA = "cta"
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """All threads of the scope wait for each other. threads: of a TEAM."""
+
+    scope: Scope
+    why: str
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class For:
+    """name = low, low + step, ... while it is below `high`"""
+
+    name: str
+    low: Index
+    high: Index
+    step: int
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Unroll:
+    """The body `count` times over; name = 0, 1, ..."""
+
+    name: str
+    count: int
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class If:
+    test: Test
+    body: tuple[Statement, ...]
+    orelse: tuple[Statement, ...] = ()
+
+
+Statement = (
+    Comment
+    | Pointer
+    | Integer
+    | Flag
+    | Assign
+    | Registers
+    | Get
+    | Put
+    | Read
+    | Write
+    | Shuffle
+    | Barrier
+    | For
+    | Unroll
+    | If
+)
+Body = list[Statement]
+
+
+# -- launches -------------------------------------------------------------------------------------------
+
+
+Mode = Literal["read", "write", "update"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One pointer. dtype: a DType's name in lower case. mode: what the launch does with the memory."""
+
+    name: str
+    dtype: str
+    elements: int
+    mode: Mode
+
+
+@dataclass(frozen=True)
+class LaunchCode:
+    """`grid` CTAs of `block` threads, each with `shared_bytes` of shared memory.
+
+    work: elements of light work, roughly. bytes_read, bytes_written: of memory, by all of them.
+    """
+
+    name: str
+    grid: int
+    block: int
+    shared_bytes: int
+    parameters: tuple[Parameter, ...]
+    body: tuple[Statement, ...]
+    work: int
+    bytes_read: int
+    bytes_written: int
+
+
+def under(test: Test | None, body: Iterable[Statement]) -> Body:
+    """The statements under a test; None always holds."""
+    found = tuple(body)
+    return [If(test, found)] if test is not None and found else list(found)
+
+
+def statements(body: Iterable[Statement]) -> Iterator[Statement]:
+    """Every statement, the ones inside others after them."""
+    for s in body:
+        yield s
+        match s:
+            case For() | Unroll():
+                yield from statements(s.body)
+            case If():
+                yield from statements((*s.body, *s.orelse))

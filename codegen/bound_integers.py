@@ -54,15 +54,13 @@ def bound_integers(
     function: ast.FunctionDef,
     known: Mapping[str, Interval | Datum],
     bits: int,
-    limits: Mapping[str, Interval] | None = None,
 ) -> tuple[str, ...]:
     """What may not fit, one line each; empty when everything does.
 
-    known: parameters, and functions without arguments such as "block()". bits: of a plain integer. limits: of
-    the first argument of functions that have any.
+    known: parameters, and functions without arguments such as "block()". bits: of a plain integer.
     """
     given = {name: Whole(v, bits) if isinstance(v, Interval) else v for name, v in known.items()}
-    walk = _Walk(bits, given, limits or {})
+    walk = _Walk(bits, given)
     walk.block(function.body)
     return tuple(walk.found)
 
@@ -70,8 +68,8 @@ def bound_integers(
 class _Walk:
     """names: what each may be, where the walk stands. found: complaints."""
 
-    def __init__(self, bits: int, names: dict[str, Value], limits: Mapping[str, Interval]) -> None:
-        self.bits, self.names, self.limits, self.found = bits, names, limits, dict[str, None]()
+    def __init__(self, bits: int, names: dict[str, Value]) -> None:
+        self.bits, self.names, self.found = bits, names, dict[str, None]()
 
     # -- statements -----------------------------------------------------------------------------------
 
@@ -255,8 +253,6 @@ class _Walk:
         if not arguments:
             return self.names.get(f"{name}()", Datum(_UNKNOWN))
         values = [self.value(a) for a in arguments]
-        if (limit := self.limits.get(name)) is not None and (found := self.whole(arguments[0])) not in limit:
-            self.complain(node, f"may be of {found}, must be within {limit}")
         match name, values:
             case "quotient" | "remainder_pos", [Whole(a, one), Whole(b, other)]:
                 return self.divided(node, name, a, b, max(one, other))

@@ -3,7 +3,7 @@
     Kernel ::= buffers: Buffer*  phases: Phase*           phases are separated by a barrier (CPU) or a launch
     Phase  ::= lanes: Lane*                               independent; their programs share one grid (packing)
     Lane   ::= rows R, step s, programs P, stages: Stage* a program runs its share of the R/s steps in order
-    Stage  ::= nests: Nest*                               a barrier (block composition) between two stages
+    Stage  ::= prefetches: Prefetch*  nests: Nest*        a barrier (block composition) between two stages
     Nest   ::= loops: Loop*  accumulators: Accumulator*  body: Instr*
     Instr  ::= Load | Let | Store                         scalar; `depth` = number of loops around it
              | LoadPair | StorePair | Streamed            what passes over a target's kernels make of them
@@ -175,16 +175,31 @@ class Nest:
 
 
 @dataclass(frozen=True)
+class Prefetch:
+    """Lines [first, last) of a buffer's rows are asked for, of those that the step `ahead` of this one uses.
+
+    nbytes: of a step's rows.
+    """
+
+    buffer: Buffer
+    nbytes: int
+    first: int
+    last: int
+    ahead: int
+
+
+@dataclass(frozen=True)
 class Stage:
     """Nests with no barrier between them, and what they are for. `once`: per program, not per step.
 
-    lines: of the user's code that they come from, with the ops of each.
+    lines: of the user's code that they come from, with the ops of each. prefetches: before the nests.
     """
 
     nests: tuple[Nest, ...]
     note: str
     once: bool = False
     lines: tuple[str, ...] = ()
+    prefetches: tuple[Prefetch, ...] = ()
 
 
 START = Var("start", 1 << 62)  # of a block: the loop's variable in its first turn
@@ -194,6 +209,7 @@ STEP = "q"  # the number of the current row step
 FLAT_ALIGN = 16  # elements; flat lanes are cut at multiples, so that vector loops start aligned
 PROGRAM = "p"  # the program's number in its lane
 STRIP = "strip"  # the program's strip of columns
+CACHE_LINE = 64  # bytes
 
 
 @dataclass(frozen=True)

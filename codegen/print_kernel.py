@@ -14,6 +14,7 @@ from jstitch.codegen.kernel_ir import (
     Load,
     LoadPair,
     Nest,
+    Prefetch,
     Stage,
     Store,
     StorePair,
@@ -55,8 +56,14 @@ def _lane(lane: Lane) -> Iterator[str]:
 def _stage(n: int, stage: Stage) -> Iterator[str]:
     yield f"stage {n}{' (once)' if stage.once else ''}: {stage.note}"
     yield from (f"  // {line}" for line in quoted(stage.lines))
+    yield from (f"  {_prefetch(p)}" for p in stage.prefetches)
     for nest in stage.nests:
         yield from (f"  {line}" for line in _nest(nest, 0))
+
+
+def _prefetch(p: Prefetch) -> str:
+    which = "the next step" if p.ahead else "this step"
+    return f"prefetch lines [{p.first}, {p.last}) of {p.buffer.name}'s {p.nbytes} bytes of {which}"
 
 
 def _nest(nest: Nest, depth: int) -> Iterator[str]:

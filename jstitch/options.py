@@ -22,7 +22,8 @@ OPTIONAL_PASSES = (
     *("unroll_turns", "reduce_products", "join_sums", "merge_products", "turn_products", "lead_products"),
     *("cse", "clone_broadcasts", "clone_indices", "leave_sums", "leave_unset"),
     *("merge_patterns", "hand_over", "recompute_outputs", "split_prologues", "pack_patterns"),
-    *("bound_exponents", "divide_by_invariants", "stream_results", "pair_halves", "in_strips"),
+    *("bound_exponents", "divide_by_invariants", "stream_results", "pair_halves", "prefetch_rows"),
+    "in_strips",
 )
 """Passes without which programs are right all the same."""
 TUNES = ("model", "off", "measure")

@@ -75,6 +75,8 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.codegen.cpu.memory:prefetch": OTHER,
     "jstitch.codegen.cpu.memory:store": OTHER,
     "jstitch.codegen.cuda.builder:_Module.declare_intrinsic": OTHER,
+    "jstitch.codegen.cuda.check_launch:_Walk.atom": INDEX,
+    "jstitch.codegen.cuda.check_launch:_Walk.body": BLOCKS,
     "jstitch.codegen.cuda.launch_nest:NestCode._inside": LOOPS,
     "jstitch.codegen.cuda.launch_nest:NestCode._thread_loops": LOOPS,
     "jstitch.codegen.launch_ir:statements": BLOCKS,

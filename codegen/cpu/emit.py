@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from jstitch.codegen.branches import choose_branch, indent
 from jstitch.codegen.comments import stage_comments
 from jstitch.codegen.cpu.assign_slots import Slots
-from jstitch.codegen.cpu.prefetch import LINE, Ask, prefetches
 from jstitch.codegen.kernel_ir import (
+    CACHE_LINE,
     ROW,
     STEP,
     Buffer,
@@ -152,7 +152,7 @@ class _Lane:
     """The code of one lane; buffers are b0, b1, ... in order of first use."""
 
     def __init__(self, lane: Lane, aliases: Mapping[Buffer, Buffer], tag: str = "") -> None:
-        self.lane, self.in_place, self.tag = rename_lane(lane, tag), frozenset(aliases), tag
+        self.lane, self.tag = rename_lane(lane, tag), tag
         self.number = {b: n for n, b in enumerate(_buffers(lane))}
         for result, arg in aliases.items():
             if result in self.number and arg in self.number:
@@ -162,19 +162,17 @@ class _Lane:
     def lines(self) -> list[str]:
         once = [line for s in self.lane.stages if s.once for line in self._stage(s)]
         stages = [s for s in self.lane.stages if not s.once]
-        asked = prefetches(self.lane, self.in_place)
-        body = [self._asks(a) + self._stage(s) for a, s in zip(asked, stages, strict=True)]
-        out = once + self._steps([line for lines in body for line in lines])
+        out = once + self._steps([line for s in stages for line in [*self._prefetches(s), *self._stage(s)]])
         return [*out, "end_streams()"] if _streams(_instructions(self.lane.stages)) else out
 
-    def _asks(self, asked: Sequence[Ask]) -> list[str]:
+    def _prefetches(self, stage: Stage) -> list[str]:
         """Loops that ask for rows of this step or the next, line by line."""
         row = ROW if self.lane.step == 1 else STEP
         out: list[str] = []
-        for a in asked:
-            step = f"({row} + {a.ahead})" if a.ahead else row
-            where = f"{self._pointer(a.buffer)}, {step} * {a.nbytes} + k * {LINE}"
-            out += [f"for k in range({a.first}, {a.last}):", f"    prefetch({where})"]
+        for p in stage.prefetches:
+            step = f"({row} + {p.ahead})" if p.ahead else row
+            where = f"{self._pointer(p.buffer)}, {step} * {p.nbytes} + k * {CACHE_LINE}"
+            out += [f"for k in range({p.first}, {p.last}):", f"    prefetch({where})"]
         return out
 
     def _steps(self, body: list[str]) -> list[str]:

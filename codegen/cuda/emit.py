@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from jstitch.codegen.cuda.check_launch import check_launch
+from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.cuda.index_bits import index_bits
 from jstitch.codegen.cuda.launch_kernel import Launches, launch_kernel
 from jstitch.codegen.cuda.print_launch import print_launch
@@ -24,6 +26,9 @@ class Emitted:
 def emit(kernel: Kernel, arena_bytes: int) -> Emitted:
     """Launches and text of a kernel. arena_bytes: shared memory that a CTA may have. Raises NoRoom."""
     made = launch_kernel(kernel, arena_bytes)
+    for code in made.codes:
+        if problems := check_launch(code):
+            raise NoRoom(f"a launch that does not keep its order or its bounds: {problems[0]}")
     texts = [print_launch(code) for code in made.codes]
     body = "".join(f"\n\n{text}\n" for text in texts).rstrip("\n")
     launches = tuple(_launch(code, text) for code, text in zip(made.codes, texts, strict=True))

@@ -10,11 +10,8 @@ from functools import lru_cache
 from typing import Literal
 
 from jstitch.codegen.bound_integers import ADDRESS, bound_integers
-from jstitch.codegen.cuda.exchange import TEAM_BARRIERS
 from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.interval import Interval
-
-LIMITS = {"barrier_team": Interval(1, TEAM_BARRIERS)}
 
 
 def index_bits(text: str, grid: int, block: int) -> Literal[32, 64]:
@@ -33,4 +30,4 @@ def unproven(text: str, grid: int, block: int, bits: int) -> tuple[str, ...]:
     (function,) = (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef))
     known = {"block()": Interval(0, grid - 1), "thread()": Interval(0, block - 1)}
     pointers = {a.arg: ADDRESS for a in function.args.args}
-    return bound_integers(function, {**known, **pointers}, bits, LIMITS)
+    return bound_integers(function, {**known, **pointers}, bits)

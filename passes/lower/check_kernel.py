@@ -59,6 +59,12 @@ def _memory(kernel: Kernel) -> Iterator[str]:
     for *_, instr in kernel.instructions():
         if not isinstance(instr, Let) and instr.buffer not in known:
             yield f"{instr.buffer.name} is used and not declared"
+    for stage in (s for p in kernel.phases for lane in p.lanes for s in lane.stages):
+        yield from (
+            f"{p.buffer.name} is asked for and not declared"
+            for p in stage.prefetches
+            if p.buffer not in known
+        )
     yield from _streams(kernel)
     yield from _overlaps("phases", [(b, _phases(kernel, b)) for b in kernel.scratch])
     for phase in kernel.phases:

@@ -17,6 +17,7 @@ from jstitch.passes.schedule.divide_by_invariants import divide_by_invariants
 from jstitch.passes.schedule.divide_phases import divide_phases
 from jstitch.passes.schedule.in_strips import in_strips
 from jstitch.passes.schedule.pair_halves import pair_halves
+from jstitch.passes.schedule.prefetch_rows import prefetch_rows
 from jstitch.passes.schedule.stream_results import stream_results
 
 
@@ -24,7 +25,7 @@ def _named(*changes: Callable[[Kernel], Kernel]) -> tuple[NamedPass, ...]:
     return tuple(kernel_pass(c.__name__, run_on=on_any_target(c), about=c) for c in changes)
 
 
-CPU_PASSES = _named(bound_exponents, divide_by_invariants, stream_results, pair_halves)
+CPU_PASSES = _named(bound_exponents, divide_by_invariants, stream_results, pair_halves, prefetch_rows)
 CUDA_PASSES = _named(in_strips, divide_phases)
 
 

@@ -13,7 +13,7 @@ from jstitch.codegen.bound_integers import ADDRESS, bound_integers
 from jstitch.codegen.cpu import check_integers as cpu
 from jstitch.codegen.cpu.emit import emit as cpu_emit
 from jstitch.codegen.cuda.homes import NoRoom
-from jstitch.codegen.cuda.index_bits import LIMITS, index_bits, unproven
+from jstitch.codegen.cuda.index_bits import index_bits, unproven
 from jstitch.codegen.interval import Interval
 from jstitch.codegen.kernel_source import KernelSource
 from jstitch.codegen.launch_ir import MOST_CTAS
@@ -51,7 +51,6 @@ KINDS = {
     "a choice": ("i = select(thread() < 4, N, block()) + 1", 5, FAR, "beyond 32"),
     "a tile's position": ("i = thread() * N + quotient(thread(), 32) * 2", 67, 1 << 24, "beyond 32"),
     "an index at 64 bits": ("i = int64(thread()) * N", 1 << 40, 1 << 60, "beyond 64"),
-    "a barrier": ("barrier_team(quotient(thread(), 32) + N, 32)", 1, 9, "barrier_team"),
     "what grows": ("i = 0\nfor r in range(0, 9):\n    i = i + N", 0, 1, "from turn to turn"),
     "one arm": ("if thread() < 4:\n    i = N\nelse:\n    i = 1\nj = i * 2", 5, 1 << 30, "beyond 32"),
 }
@@ -61,7 +60,7 @@ def complaints(lines: str, bits: int = 32) -> tuple[str, ...]:
     body = "\n".join(f"    {line}" for line in ["x = float32(0.0)", *lines.splitlines()])
     (function,) = ast.parse(f"def f(a0, o0):\n{body}").body
     assert isinstance(function, ast.FunctionDef)
-    return bound_integers(function, KNOWN, bits, LIMITS)
+    return bound_integers(function, KNOWN, bits)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -70,9 +70,9 @@ def test_a_team_is_as_small_as_barriers_allow(threads: int, block: int) -> None:
 
 
 def test_a_barrier_that_the_hardware_lacks_is_never_built(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were teams still as small as their rows allow, the proof of the kernel's integers would fail."""
+    """Were teams still as small as their rows allow, the launch would fail its check."""
     monkeypatch.setattr(Team, "fitting", lambda threads, block: Team(threads, max(1, block // threads)))
     made = stitch(graph(*PAIRS["1024 and 64"]), PROFILES["h200"])
     assert not made.kernels
     (why,) = made.recorder.refused
-    assert "barrier_team(team + 1, 64) may be of [1, 16], must be within [1, 15]" in why
+    assert "teams of 64 in a CTA of 1024 have no barriers" in why

@@ -20,47 +20,64 @@ later stages write are asked for before it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from jstitch.codegen.intrinsics import cycles
-from jstitch.codegen.kernel_ir import ROW, STEP, Buffer, Lane, Let, Load, Space, Stage, Store, Streamed
+from jstitch.codegen.kernel_ir import (
+    CACHE_LINE,
+    ROW,
+    STEP,
+    Buffer,
+    Kernel,
+    Lane,
+    Let,
+    Load,
+    Prefetch,
+    Space,
+    Stage,
+    Store,
+    Streamed,
+)
+from jstitch.codegen.map_kernel import map_lanes
 from jstitch.ir.expr import Call
 from jstitch.ir.index import Index, Var
 
-LINE = 64  # bytes
 LARGE = 1 << 20  # bytes; larger tensors do not stay in an L2 cache
 SHORT, LONG = 1 << 9, 1 << 14  # bytes of a step's rows
 PAUSE = 8.0  # cycles per element of the later stages, for each of the first, in steps of several rows
 HEAVY = 12.0  # cycles per element of a first stage that leaves memory time for the lines of results
 
 
-@dataclass(frozen=True)
-class Ask:
-    """Lines [first, last) of a buffer's rows, of nbytes bytes, that the step `ahead` of this one uses."""
-
-    buffer: Buffer
-    nbytes: int
-    first: int
-    last: int
-    ahead: int
+def prefetch_rows(kernel: Kernel) -> Kernel:
+    """The kernel with rows asked for where that helps."""
+    in_place = kernel.in_place.keys()
+    return map_lanes(kernel, lambda lane: _lane(lane, in_place))
 
 
-def prefetches(lane: Lane, in_place: Collection[Buffer]) -> list[list[Ask]]:
+def _lane(lane: Lane, in_place: Collection[Buffer]) -> Lane:
+    asked = iter(_asked(lane, in_place))
+    if not any(found := [() if s.once else tuple(next(asked)) for s in lane.stages]):
+        return lane
+    stages = (replace(s, prefetches=p) for s, p in zip(lane.stages, found, strict=True))
+    return replace(lane, stages=tuple(stages))
+
+
+def _asked(lane: Lane, in_place: Collection[Buffer]) -> list[list[Prefetch]]:
     """What to ask for before each stage of a step; in_place: results that are arguments too."""
     stages = [s for s in lane.stages if not s.once]
-    out: list[list[Ask]] = [[] for _ in stages]
+    out: list[list[Prefetch]] = [[] for _ in stages]
     if lane.flat or lane.rows == lane.step or not stages:
         return out
     first, *later = map(_cycles, stages)
     if first >= HEAVY:
         written = _written(lane, stages, in_place)
-        out[0] += [Ask(b, nbytes, 0, nbytes // LINE, 0) for b, nbytes in written.items()]
+        out[0] += [Prefetch(b, nbytes, 0, nbytes // CACHE_LINE, 0) for b, nbytes in written.items()]
     if not _has_pauses(lane, first, later):
         return out
     for b, nbytes in _streams(lane).items():
-        lines = nbytes // LINE
+        lines = nbytes // CACHE_LINE
         for n, found in enumerate(out):
-            found.append(Ask(b, nbytes, lines * n // len(out), lines * (n + 1) // len(out), 1))
+            found.append(Prefetch(b, nbytes, lines * n // len(out), lines * (n + 1) // len(out), 1))
     return out
 
 

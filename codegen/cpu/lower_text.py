@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ from numba.core.registry import cpu_target
 from numba.core.types.misc import literal, unliteral
 from numba.extending import intrinsic
 
+from jstitch.codegen.cpu.expression import Value
 from jstitch.runtime.numba_compiler import flags
 
 INT = types.int64
@@ -53,6 +54,26 @@ _OPERATORS: Mapping[type, Callable[..., Any]] = {
     ast.GtE: operator.ge,
 }
 _operators: dict[Any, tuple[Any, Any]] = {}
+_COMPARED: Mapping[type, str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+_FORMS: Mapping[tuple[type, bool], Callable[..., Any]] = {
+    (ast.Add, True): lambda builder, a, b: builder.add(a, b, flags=["nsw"]),
+    (ast.Sub, True): lambda builder, a, b: builder.sub(a, b, flags=["nsw"]),
+    (ast.Mult, True): lambda builder, a, b: builder.mul(a, b, flags=["nsw"]),
+    (ast.USub, True): lambda builder, a: builder.neg(a),
+    (ast.Add, False): lambda builder, a, b: builder.fadd(a, b),
+    (ast.Sub, False): lambda builder, a, b: builder.fsub(a, b),
+    (ast.Mult, False): lambda builder, a, b: builder.fmul(a, b),
+    (ast.Div, False): lambda builder, a, b: builder.fdiv(a, b),
+    (ast.USub, False): lambda builder, a: builder.fsub(ir.Constant(a.type, -0.0), a),
+}
+"""(operator, whether of indices) -> its LLVM IR."""
 
 
 class Unsupported(Exception):
@@ -88,8 +109,6 @@ def lower_text(text: str, names: Mapping[str, Any], functions: Mapping[str, str]
     names: the text's globals. Raises Unsupported.
     """
     defined = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
-    for context in (TYPING, TARGET):
-        context.refresh()  # Numba fills its tables when it first compiles, which may be never here
     module = TARGET.codegen()._create_empty_module("jstitch")
     try:
         with global_compiler_lock, CONTEXT.push_code_library(_NoLibrary()):
@@ -207,7 +226,7 @@ class _Function:
         latch.set_metadata("llvm.loop", loop)
 
     def branch(self, test: Operand, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> None:
-        condition = CONTEXT.cast(self.builder, test.raw, test.type, types.boolean)
+        (condition,) = self.cast([test], [types.boolean])
         with self.builder.if_else(condition) as (then, otherwise):
             with then:
                 self.block(body)
@@ -284,11 +303,11 @@ class _Function:
 
     def constant(self, number: bool | int | float) -> Operand:
         if isinstance(number, float):
-            return Operand(types.float64, CONTEXT.get_constant(types.float64, number))
+            return Operand(types.float64, _constant(types.float64, number))
         if not -(1 << 63) <= number < 1 << 64:
             raise Unsupported(f"the literal {number}")
         kind = literal(number)
-        return Operand(kind, CONTEXT.get_constant(unliteral(kind), number))
+        return Operand(kind, _constant(unliteral(kind), number))
 
     def read(self, name: str) -> Operand:
         match self.find(name):
@@ -305,18 +324,34 @@ class _Function:
         function = _OPERATORS.get(type(kind))
         if function is None:
             raise Unsupported(f"the operator {type(kind).__name__}")
-        if isinstance(kind, ast.Div) and operands[0].type == operands[1].type in (
-            types.float32,
-            types.float64,
-        ):
-            # Numba's own form tests the divisor in a branch, even where nothing is raised
-            return Operand(operands[0].type, self.builder.fdiv(*(o.raw for o in operands)))
+        found = self.plainly(kind, operands)
+        if found is not None:
+            return found
         key = function, *(o.type for o in operands)
         if key not in _operators:
             _operators[key] = _resolve(function, key[1:])
         signature, implementation = _operators[key]
         raws = self.cast(operands, signature.args)
         return Operand(signature.return_type, implementation(self.builder, raws))
+
+    def plainly(self, kind: ast.AST, operands: Sequence[Operand]) -> Operand | None:
+        """Of floats, or indices, or of integers that are compared, all of one type; None for anything else.
+
+        As Numba does it, but for floats' division, whose divisor Numba tests in a branch for nothing.
+        """
+        kinds = {unliteral(o.type) for o in operands}
+        one = kinds.pop()
+        if kinds or not isinstance(one, types.Integer | types.Float):
+            return None
+        raws = [o.raw for o in operands]
+        if (symbol := _COMPARED.get(type(kind))) is not None:
+            left, right = (Value(self.builder, raw) for raw in raws)
+            compared = left.compare(symbol, right, getattr(one, "signed", True))
+            return Operand(types.boolean, compared.raw)
+        form = _FORMS.get((type(kind), one == INT))
+        if form is None or (isinstance(one, types.Integer) and one != INT):
+            return None
+        return Operand(one, form(self.builder, *raws))
 
     def call(self, function: Any, arguments: Sequence[ast.expr]) -> Operand:
         if isinstance(function, types.Number | types.Boolean):
@@ -332,11 +367,11 @@ class _Function:
         """A typed literal, float32(0.5), or a wider or narrower integer, int64(v0)."""
         match kind, [self.number(a) for a in arguments]:
             case types.Boolean(), [int() as number]:
-                return Operand(kind, CONTEXT.get_constant(kind, bool(number)))
+                return Operand(kind, _constant(kind, bool(number)))
             case types.Integer(), [int() as number]:
-                return Operand(kind, CONTEXT.get_constant(kind, _wrapped(number, kind)))
+                return Operand(kind, _constant(kind, _wrapped(number, kind)))
             case types.Float(), [float() | int() as number]:
-                return Operand(kind, CONTEXT.get_constant(kind, float(number)))
+                return Operand(kind, _constant(kind, float(number)))
             case types.Integer(), [None]:
                 operand = self.value(arguments[0])
                 if isinstance(operand.type, types.Integer | types.Boolean):
@@ -344,10 +379,26 @@ class _Function:
         raise Unsupported(f"a conversion to {kind}")
 
     def cast(self, operands: Sequence[Operand], kinds: Sequence[Any]) -> list[Any]:
-        return [
-            o.raw if o.type == kind else CONTEXT.cast(self.builder, o.raw, o.type, kind)
-            for o, kind in zip(operands, kinds, strict=True)
-        ]
+        return [self.cast_one(o, kind) for o, kind in zip(operands, kinds, strict=True)]
+
+    def cast_one(self, o: Operand, kind: Any) -> Any:
+        found = unliteral(o.type)
+        if found == unliteral(kind):
+            return o.raw
+        if kind == INT and isinstance(found, types.Integer | types.Boolean):
+            return Value(self.builder, o.raw).resize(_WORD.width, getattr(found, "signed", False)).raw
+        fill_tables()
+        return CONTEXT.cast(self.builder, o.raw, o.type, kind)
+
+
+def fill_tables() -> None:
+    """Numba fills its tables of operators and casts when it first compiles, which may be never here."""
+    for context in (TYPING, TARGET):
+        context.refresh()
+
+
+def _constant(kind: Any, number: bool | int | float) -> Any:
+    return ir.Constant(CONTEXT.get_value_type(kind), number)
 
 
 def _wrapped(number: int, kind: Any) -> int:
@@ -365,17 +416,21 @@ def _trips(lo: Any, hi: Any) -> int | None:
 
 def _assignments(body: Sequence[ast.stmt]) -> Counter[str]:
     """How often each name is assigned in the statements, those of inner blocks included."""
-    return Counter(name for statement in body for name in _targets(statement))
-
-
-def _targets(statement: ast.stmt) -> Iterator[str]:
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Assign):
-            yield from (t.id for t in node.targets if isinstance(t, ast.Name))
+    found, todo = Counter[str](), list(body)
+    while todo:
+        match todo.pop():
+            case ast.Assign(targets):
+                found.update(t.id for t in targets if isinstance(t, ast.Name))
+            case ast.For(_, _, inner):
+                todo += inner
+            case ast.If(_, inner, orelse):
+                todo += [*inner, *orelse]
+    return found
 
 
 def _resolve(function: Callable[..., Any], operands: Sequence[Any]) -> tuple[Any, Any]:
     """Numba's signature and implementation of an operator."""
+    fill_tables()
     signature = TYPING.resolve_function_type(function, tuple(operands), {})
     if signature is None:
         raise Unsupported(f"{function.__name__} of {operands}")

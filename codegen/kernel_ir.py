@@ -216,7 +216,8 @@ CACHE_LINE = 64  # bytes
 class Lane:
     """Rows of one row space, cut into steps of `step` rows, spread over `programs` programs.
 
-    threads: that share a row, where the target has any; 0: the emitter's choice.
+    threads: that share a row, where the target has any; 0: as many as it takes. shares: whether values that
+    are never live at once may share bytes of the arena.
     """
 
     rows: int
@@ -226,6 +227,7 @@ class Lane:
     flat: bool  # rows are elements: the row loop is the innermost, vectorised one
     work: int  # elements of light work, roughly
     threads: int = 0
+    shares: bool = True
 
     @property
     def share(self) -> int:

@@ -329,7 +329,7 @@ def _keep_parts(homes: Homes, key: Kept, size: int, room: int, arena_bytes: int)
     if first:
         elements = homes.elements(size, first)
         always = Life(0, LATE, (0, LATE), False, buffer.type.dtype.itemsize, elements, LATE, -1)
-        arena = InArena(find_offset(always, homes.placed), True)
+        arena = InArena(find_offset(always, homes.placed, homes.lane.shares), True)
         homes.placed.append((arena.offset, always))
     homes.kept[key] = InParts(arena, first, InRegisters(f"x{homes.tag}{len(homes.kept)}"), last)
     homes.unrolled.add(size)
@@ -338,7 +338,7 @@ def _keep_parts(homes: Homes, key: Kept, size: int, room: int, arena_bytes: int)
 
 def _arena(homes: Homes, buffer: Buffer, offset: Index | None, size: int, own: bool) -> InArena:
     life = _life(homes, buffer, offset, size, own)
-    at = find_offset(life, homes.placed)
+    at = find_offset(life, homes.placed, homes.lane.shares)
     homes.placed.append((at, life))
     return InArena(at, own)
 

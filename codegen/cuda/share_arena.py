@@ -43,12 +43,12 @@ class Life:
         return alike and self.last == other.first and self.ends < other.starts
 
 
-def find_offset(life: Life, placed: Sequence[tuple[int, Life]]) -> int:
-    """The lowest offset at which nothing that is needed at the same time stands."""
+def find_offset(life: Life, placed: Sequence[tuple[int, Life]], shares: bool = True) -> int:
+    """The lowest offset at which nothing that is needed at the same time stands; shares: or at any time."""
     busy = sorted(
         (offset, offset + other.nbytes)
         for offset, other in placed
-        if not life.before(other) and not other.before(life)
+        if not shares or not (life.before(other) or other.before(life))
     )
     return next(_gaps(busy, life.nbytes))
 

@@ -169,7 +169,8 @@ class _KernelLowering:
             lane = lowering.run()
             made = [tile_priority(self.producers[v]) for v in arena.values]
             free = [n for n, p in enumerate(made) if p is not Priority.MUST]
-            found = place_tiles(lane, arena.buffers, made, view.budget, share=self.share)
+            lane = replace(lane, shares=self.share)
+            found = place_tiles(lane, arena.buffers, made, view.budget)
             if isinstance(found, Tiles) and not found.dropped:
                 placed = lowering.placement
                 return found, describe_lane(view.group, placed, view.stored, self.formed.labels)

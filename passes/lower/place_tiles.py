@@ -57,7 +57,7 @@ def tile_priority(op: Op) -> Priority:
 
 
 def place_tiles(
-    lane: Lane, tiles: Sequence[Buffer], priorities: Sequence[Priority], budget: int, *, share: bool = True
+    lane: Lane, tiles: Sequence[Buffer], priorities: Sequence[Priority], budget: int
 ) -> Tiles | DoesNotFit[int]:
     """Offsets for the tiles that the lane touches, within `budget` bytes for one program.
 
@@ -68,7 +68,7 @@ def place_tiles(
     touched = _touched(lane)
     order = sorted((t.number for t in tiles if t.number in touched), key=lambda n: (min(touched[n]), n))
     requests = {n: Request(tiles[n].type.nbytes, priorities[n]) for n in order}
-    plan = _plan(len(lane.stages), touched, requests, budget, share)
+    plan = _plan(len(lane.stages), touched, requests, budget, lane.shares)
     if isinstance(plan, DoesNotFit):
         return DoesNotFit({n: k for n, k in plan.remaining.items() if n >= 0}, plan.nbytes, plan.budget)
     placed = {tiles[n]: replace(tiles[n], offset=plan.offsets[n]) for n in order if n in plan.offsets}

@@ -300,7 +300,7 @@ class _Strip:
 
 def _strip_lane(lane: Lane, stages: tuple[Stage, ...], programs: int, **given: object) -> StripLane:
     make: Callable[..., StripLane] = StripLane
-    return make(lane.rows, 1, programs, stages, False, lane.work, **given)
+    return make(lane.rows, 1, programs, stages, False, lane.work, shares=lane.shares, **given)
 
 
 def _columns(rows: Lane) -> int:

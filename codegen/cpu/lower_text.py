@@ -13,67 +13,27 @@ not know it refuses (`Unsupported`); Numba's own front end then compiles the sam
 from __future__ import annotations
 
 import ast
-import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.core.callconv import create_error_model
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import NumbaError
 from numba.core.fastmathpass import rewrite_module
-from numba.core.registry import cpu_target
 from numba.core.types.misc import literal, unliteral
 from numba.extending import intrinsic
 
 from jstitch.codegen.cpu.expression import Value
+from jstitch.codegen.cpu.operators import CONTEXT, INT, TYPING, combine, constant_of, fill_tables, resolve
 from jstitch.runtime.numba_compiler import flags
 
-INT = types.int64
-TYPING = cpu_target.typing_context
-TARGET = cpu_target.target_context
-CONTEXT = TARGET.subtarget(error_model=create_error_model(flags().error_model, TARGET))
 _WORD, _HALF = ir.IntType(64), ir.IntType(32)
 MIDDLE_LOOP, LONG_LOOP = 26, 40  # instructions
 VECTOR, FEW_VECTORS = 8, 8
 _Intrinsic = type(intrinsic(lambda typing: None))
-_OPERATORS: Mapping[type, Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.USub: operator.neg,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
-_operators: dict[Any, tuple[Any, Any]] = {}
-_COMPARED: Mapping[type, str] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-}
-_FORMS: Mapping[tuple[type, bool], Callable[..., Any]] = {
-    (ast.Add, True): lambda builder, a, b: builder.add(a, b, flags=["nsw"]),
-    (ast.Sub, True): lambda builder, a, b: builder.sub(a, b, flags=["nsw"]),
-    (ast.Mult, True): lambda builder, a, b: builder.mul(a, b, flags=["nsw"]),
-    (ast.USub, True): lambda builder, a: builder.neg(a),
-    (ast.Add, False): lambda builder, a, b: builder.fadd(a, b),
-    (ast.Sub, False): lambda builder, a, b: builder.fsub(a, b),
-    (ast.Mult, False): lambda builder, a, b: builder.fmul(a, b),
-    (ast.Div, False): lambda builder, a, b: builder.fdiv(a, b),
-    (ast.USub, False): lambda builder, a: builder.fsub(ir.Constant(a.type, -0.0), a),
-}
-"""(operator, whether of indices) -> its LLVM IR."""
 
 
 class Unsupported(Exception):
@@ -109,7 +69,7 @@ def lower_text(text: str, names: Mapping[str, Any], functions: Mapping[str, str]
     names: the text's globals. Raises Unsupported.
     """
     defined = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
-    module = TARGET.codegen()._create_empty_module("jstitch")
+    module = CONTEXT.codegen()._create_empty_module("jstitch")
     try:
         with global_compiler_lock, CONTEXT.push_code_library(_NoLibrary()):
             for symbol, name in functions.items():
@@ -303,11 +263,11 @@ class _Function:
 
     def constant(self, number: bool | int | float) -> Operand:
         if isinstance(number, float):
-            return Operand(types.float64, _constant(types.float64, number))
+            return Operand(types.float64, constant_of(types.float64, number))
         if not -(1 << 63) <= number < 1 << 64:
             raise Unsupported(f"the literal {number}")
         kind = literal(number)
-        return Operand(kind, _constant(unliteral(kind), number))
+        return Operand(kind, constant_of(unliteral(kind), number))
 
     def read(self, name: str) -> Operand:
         match self.find(name):
@@ -321,37 +281,16 @@ class _Function:
         return next((s.names[name] for s in reversed(self.scopes) if name in s.names), None)
 
     def operator(self, kind: ast.AST, *operands: Operand) -> Operand:
-        function = _OPERATORS.get(type(kind))
-        if function is None:
-            raise Unsupported(f"the operator {type(kind).__name__}")
-        found = self.plainly(kind, operands)
+        kinds = tuple(o.type for o in operands)
+        found = combine(self.builder, kind, kinds, [o.raw for o in operands])
         if found is not None:
-            return found
-        key = function, *(o.type for o in operands)
-        if key not in _operators:
-            _operators[key] = _resolve(function, key[1:])
-        signature, implementation = _operators[key]
+            return Operand(*found)
+        resolved = resolve(type(kind), kinds)
+        if resolved is None:
+            raise Unsupported(f"{type(kind).__name__} of {', '.join(map(str, kinds))}")
+        signature, implementation = resolved
         raws = self.cast(operands, signature.args)
         return Operand(signature.return_type, implementation(self.builder, raws))
-
-    def plainly(self, kind: ast.AST, operands: Sequence[Operand]) -> Operand | None:
-        """Of floats, or indices, or of integers that are compared, all of one type; None for anything else.
-
-        As Numba does it, but for floats' division, whose divisor Numba tests in a branch for nothing.
-        """
-        kinds = {unliteral(o.type) for o in operands}
-        one = kinds.pop()
-        if kinds or not isinstance(one, types.Integer | types.Float):
-            return None
-        raws = [o.raw for o in operands]
-        if (symbol := _COMPARED.get(type(kind))) is not None:
-            left, right = (Value(self.builder, raw) for raw in raws)
-            compared = left.compare(symbol, right, getattr(one, "signed", True))
-            return Operand(types.boolean, compared.raw)
-        form = _FORMS.get((type(kind), one == INT))
-        if form is None or (isinstance(one, types.Integer) and one != INT):
-            return None
-        return Operand(one, form(self.builder, *raws))
 
     def call(self, function: Any, arguments: Sequence[ast.expr]) -> Operand:
         if isinstance(function, types.Number | types.Boolean):
@@ -367,11 +306,11 @@ class _Function:
         """A typed literal, float32(0.5), or a wider or narrower integer, int64(v0)."""
         match kind, [self.number(a) for a in arguments]:
             case types.Boolean(), [int() as number]:
-                return Operand(kind, _constant(kind, bool(number)))
+                return Operand(kind, constant_of(kind, bool(number)))
             case types.Integer(), [int() as number]:
-                return Operand(kind, _constant(kind, _wrapped(number, kind)))
+                return Operand(kind, constant_of(kind, _wrapped(number, kind)))
             case types.Float(), [float() | int() as number]:
-                return Operand(kind, _constant(kind, float(number)))
+                return Operand(kind, constant_of(kind, float(number)))
             case types.Integer(), [None]:
                 operand = self.value(arguments[0])
                 if isinstance(operand.type, types.Integer | types.Boolean):
@@ -389,16 +328,6 @@ class _Function:
             return Value(self.builder, o.raw).resize(_WORD.width, getattr(found, "signed", False)).raw
         fill_tables()
         return CONTEXT.cast(self.builder, o.raw, o.type, kind)
-
-
-def fill_tables() -> None:
-    """Numba fills its tables of operators and casts when it first compiles, which may be never here."""
-    for context in (TYPING, TARGET):
-        context.refresh()
-
-
-def _constant(kind: Any, number: bool | int | float) -> Any:
-    return ir.Constant(CONTEXT.get_value_type(kind), number)
 
 
 def _wrapped(number: int, kind: Any) -> int:
@@ -426,15 +355,6 @@ def _assignments(body: Sequence[ast.stmt]) -> Counter[str]:
             case ast.If(_, inner, orelse):
                 todo += [*inner, *orelse]
     return found
-
-
-def _resolve(function: Callable[..., Any], operands: Sequence[Any]) -> tuple[Any, Any]:
-    """Numba's signature and implementation of an operator."""
-    fill_tables()
-    signature = TYPING.resolve_function_type(function, tuple(operands), {})
-    if signature is None:
-        raise Unsupported(f"{function.__name__} of {operands}")
-    return signature, CONTEXT.get_function(function, signature)
 
 
 def _type_intrinsic(function: Any, operands: Sequence[Any]) -> tuple[Any, Any]:

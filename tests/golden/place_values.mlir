@@ -31,6 +31,7 @@ func.func @main(%x: tensor<512x768xf32>) -> tensor<512x768xf32> {
 // CHECK-NEXT{LITERAL}:     lane: 512 rows, 1 per step, 24 programs, work 5505024
 // CHECK-NEXT{LITERAL}:       stage 0: reduce maximum
 // CHECK-NEXT{LITERAL}:         // reduce: -:7
+// CHECK-NEXT{LITERAL}:         prefetch lines [0, 16) of a0's 3072 bytes of the next step
 // CHECK-NEXT{LITERAL}:         for r in [0, 1):
 // CHECK-NEXT{LITERAL}:           acc1 = float32(-inf)
 // CHECK-NEXT{LITERAL}:           for i1 in [0, 768):
@@ -42,6 +43,7 @@ func.func @main(%x: tensor<512x768xf32>) -> tensor<512x768xf32> {
 // CHECK-NEXT{LITERAL}:         // subtract: -:10
 // CHECK-NEXT{LITERAL}:         // exponential: -:11
 // CHECK-NEXT{LITERAL}:         // reduce: -:12
+// CHECK-NEXT{LITERAL}:         prefetch lines [16, 32) of a0's 3072 bytes of the next step
 // CHECK-NEXT{LITERAL}:         v3 = t0[0]
 // CHECK-NEXT{LITERAL}:         for r in [0, 1):
 // CHECK-NEXT{LITERAL}:           acc6 = float32(0.0)
@@ -55,6 +57,7 @@ func.func @main(%x: tensor<512x768xf32>) -> tensor<512x768xf32> {
 // CHECK-NEXT{LITERAL}:       stage 2: divide
 // CHECK-NEXT{LITERAL}:         // broadcast_in_dim: -:14
 // CHECK-NEXT{LITERAL}:         // divide: -:15
+// CHECK-NEXT{LITERAL}:         prefetch lines [32, 48) of a0's 3072 bytes of the next step
 // CHECK-NEXT{LITERAL}:         v8 = t2[0]
 // CHECK-NEXT{LITERAL}:         for r in [0, 1):
 // CHECK-NEXT{LITERAL}:           for i1 in [0, 768):

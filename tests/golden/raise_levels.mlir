@@ -64,6 +64,7 @@ func.func @main(%x: tensor<1024x512xf32>, %k: tensor<64x512xf32>) -> tensor<1024
 // CHECK-NEXT{LITERAL}:     lane: 1024 rows, 1 per step, 32 programs, work 5767168
 // CHECK-NEXT{LITERAL}:       stage 0: reduce maximum
 // CHECK-NEXT{LITERAL}:         // reduce: -:9
+// CHECK-NEXT{LITERAL}:         prefetch lines [0, 10) of a1's 2048 bytes of the next step
 // CHECK-NEXT{LITERAL}:         for r in [0, 1):
 // CHECK-NEXT{LITERAL}:           acc1 = float32(-inf)
 // CHECK-NEXT{LITERAL}:           for i1 in [0, 512):
@@ -75,6 +76,7 @@ func.func @main(%x: tensor<1024x512xf32>, %k: tensor<64x512xf32>) -> tensor<1024
 // CHECK-NEXT{LITERAL}:         // subtract: -:12
 // CHECK-NEXT{LITERAL}:         // exponential: -:13
 // CHECK-NEXT{LITERAL}:         // reduce: -:14
+// CHECK-NEXT{LITERAL}:         prefetch lines [10, 21) of a1's 2048 bytes of the next step
 // CHECK-NEXT{LITERAL}:         v3 = t0[0]
 // CHECK-NEXT{LITERAL}:         for r in [0, 1):
 // CHECK-NEXT{LITERAL}:           acc6 = float32(0.0)
@@ -90,6 +92,7 @@ func.func @main(%x: tensor<1024x512xf32>, %k: tensor<64x512xf32>) -> tensor<1024
 // CHECK-NEXT{LITERAL}:         // divide: -:17
 // CHECK-NEXT{LITERAL}:         // broadcast_in_dim: -:18
 // CHECK-NEXT{LITERAL}:         // multiply: -:19
+// CHECK-NEXT{LITERAL}:         prefetch lines [21, 32) of a1's 2048 bytes of the next step
 // CHECK-NEXT{LITERAL}:         v8 = t2[0]
 // CHECK-NEXT{LITERAL}:         v10 = s1[0]
 // CHECK-NEXT{LITERAL}:         for r in [0, 1):

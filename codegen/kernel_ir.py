@@ -19,10 +19,10 @@ import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from jstitch.codegen.template import Template
 from jstitch.ir.expr import Expr
 from jstitch.ir.index import Index, Var
 from jstitch.ir.types import DType, TensorType
+from jstitch.template import Template
 
 
 class Space(enum.Enum):
@@ -216,8 +216,9 @@ CACHE_LINE = 64  # bytes
 class Lane:
     """Rows of one row space, cut into steps of `step` rows, spread over `programs` programs.
 
-    threads: that share a row, where the target has any; 0: as many as it takes. shares: whether values that
-    are never live at once may share bytes of the arena.
+    threads: that share a row, where the target has any; 0: as many as it takes. exact: whether a template
+    asks for these threads; counted: for these programs. shares: whether values that are never live at once
+    may share bytes of the arena.
     """
 
     rows: int
@@ -227,6 +228,8 @@ class Lane:
     flat: bool  # rows are elements: the row loop is the innermost, vectorised one
     work: int  # elements of light work, roughly
     threads: int = 0
+    exact: bool = False
+    counted: bool = False
     shares: bool = True
 
     @property

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from jstitch.device_spec import DeviceSpec, find_spec
-from jstitch.errors import JstitchWarning, OptionError
+from jstitch.errors import JstitchWarning, OptionError, ParseError
+from jstitch.template import parse_template
 
 T = TypeVar("T")
 
@@ -93,6 +94,8 @@ class CompileOptions:
     ask_seconds: most seconds of asking XLA:GPU's compiler what one function with matrix products costs with
     kernels and without; 0 takes the model's word.
     templates: schedules tried per kernel, of which the one that is modelled to be fastest is built.
+    template: how kernels are to be divided, in the notation of docs/schedules.md: every kernel that has all
+    of the ops it names is built exactly so, or not at all.
     arena_bytes: most scratch bytes per kernel program, None = the target's own budget.
     dump_dir: folder for one readable file per stage. print_after: passes whose result is printed.
     cache_dir: folder of the kernel cache, None = the user's cache folder.
@@ -111,6 +114,7 @@ class CompileOptions:
     tune_seconds: float = _knob("TUNE_SECONDS", 20.0, _number)
     ask_seconds: float = _knob("ASK_SECONDS", 30.0, _number)
     templates: int = _knob("TEMPLATES", 1, _count)
+    template: str | None = _knob("TEMPLATE", None, _text)
     arena_bytes: int | None = _knob("ARENA_BYTES", None, _count)
     dump_dir: str | None = _knob("DUMP_DIR", None, _text)
     print_after: tuple[str, ...] = _knob("PRINT_AFTER", (), _names)
@@ -138,6 +142,8 @@ class CompileOptions:
             raise OptionError(
                 "templates to be at least 1", str(self.templates), hint="1 takes the first schedule"
             )
+        if self.template is not None:
+            _check_template(self.template)
         if self.arena_bytes is not None and self.arena_bytes <= 0:
             raise OptionError(
                 "a positive arena_bytes", str(self.arena_bytes), hint="use None for the default"
@@ -183,6 +189,15 @@ def _check_gpu(target: str | DeviceSpec) -> None:
         find_spec(target)
     except OptionError as error:
         raise OptionError(f"target to be 'cpu' or {error.expected}", error.found, hint=error.hint) from None
+
+
+def _check_template(text: str) -> None:
+    try:
+        parse_template(text)
+    except ParseError as error:
+        raise OptionError(
+            "template to be one", str(error), hint="docs/schedules.md has the notation"
+        ) from None
 
 
 def _check(field: str, value: str | None, allowed: tuple[str | None, ...]) -> None:

@@ -20,6 +20,7 @@ MAX_LINES = 400
 ROOMS = (
     "jstitch.errors",
     "jstitch.device_spec",  # names and numbers of GPUs, which options check
+    "jstitch.template",  # what options check, too
     "jstitch.options",
     "jstitch._jax",
     "jstitch.ir",

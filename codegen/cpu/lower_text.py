@@ -285,7 +285,7 @@ class _Function:
         found = combine(self.builder, kind, kinds, [o.raw for o in operands])
         if found is not None:
             return Operand(*found)
-        resolved = resolve(type(kind), kinds)
+        resolved = resolve(type(kind).__name__, kinds)
         if resolved is None:
             raise Unsupported(f"{type(kind).__name__} of {', '.join(map(str, kinds))}")
         signature, implementation = resolved

@@ -47,18 +47,18 @@ _FORMS: Mapping[tuple[type, bool], Callable[..., Any]] = {
     (ast.USub, False): lambda builder, a: builder.fsub(ir.Constant(a.type, -0.0), a),
 }
 """(operator, whether of indices) -> its LLVM IR."""
-_OPERATORS: Mapping[type, Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.USub: operator.neg,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
+_OPERATORS: Mapping[str, Callable[..., Any]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mult": operator.mul,
+    "Div": operator.truediv,
+    "USub": operator.neg,
+    "Eq": operator.eq,
+    "NotEq": operator.ne,
+    "Lt": operator.lt,
+    "LtE": operator.le,
+    "Gt": operator.gt,
+    "GtE": operator.ge,
 }
 
 
@@ -84,8 +84,8 @@ def combine(
 
 
 @cache
-def resolve(kind: Any, operands: tuple[Any, ...]) -> tuple[Any, Any] | None:
-    """Numba's signature and implementation of an operator; None where it has none."""
+def resolve(kind: str, operands: tuple[Any, ...]) -> tuple[Any, Any] | None:
+    """Numba's signature and implementation of an operator, by its name in `ast`; None where it has none."""
     function = _OPERATORS.get(kind)
     if function is None:
         return None

@@ -200,6 +200,8 @@ def find_homes(
     wanted = Wanted(nests, carries, widths, common or {})
     alone = lane.flat or lane.rows == 1
     team = Team(block, 1) if alone else _choose_team(nests, widths, wanted, block, lane.threads)
+    if lane.exact and not alone and team.threads != lane.threads:
+        raise NoRoom(f"teams of {lane.threads} threads in a CTA of {block}, which has no barriers for them")
     homes = Homes(lane, stages, carries, widths, team, {**(common or {})}, tag=tag)
     # Half as many threads have twice the registers each, and need no more of them to work with.
     fewer = Homes(lane, stages, carries, widths, Team(MOST_THREADS // 2, 1), {**(common or {})}, tag=tag)

@@ -131,7 +131,7 @@ class RowLane:
         stages = self._stages()
         body = [*self._threads(), *self._held(), *self._rows(stages), *self.ends.body()]
         teams = self.team.teams
-        programs = self.lane.programs if self.homes.carries else -(-self.rows // teams) * self.chunks
+        programs = self.lane.programs if self.in_turn else -(-self.rows // teams) * self.chunks
         shared = max(self.reserved + self.homes.arena * teams, self.ends.nbytes)
         if shared > self.limit:
             raise NoRoom(Reason("shared memory", TOO_LARGE, shared, self.limit))
@@ -139,6 +139,11 @@ class RowLane:
         return LaneCode(tuple(body), programs, self.team.block, shared, traffic(self.homes), memory)
 
     # -- shape ----------------------------------------------------------------------------------------
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether a program's teams take several rows, one after another."""
+        return bool(self.homes.carries) or self.lane.counted
 
     def _reserved(self) -> int:
         """Arena bytes of all exchanges: each has its own, so that one barrier is enough for each."""
@@ -161,6 +166,8 @@ class RowLane:
     def _count_chunks(self, threads: int) -> int:
         """CTAs for one row, where its elements have nothing to do with each other."""
         homes = self.homes
+        if self.lane.exact or self.lane.counted:
+            return 1
         sizes = {d.size for d in homes.nests}
         simple = all(d.mode in (Mode.SPREAD, Mode.KEEP) and not d.serial for d in homes.nests)
         if homes.carries or not simple or len(sizes) != 1 or homes.meets:
@@ -227,7 +234,7 @@ class RowLane:
         if rows == 1:
             ok = [Flag("ok", Equal(team.number, const(0)))] if self.sliced else []
             return [Integer("chunk", PROGRAM), *ok, *body] if self.chunks > 1 else body
-        if self.homes.carries:
+        if self.in_turn:
             return self._program_rows(body)
         if self.chunks > 1:
             row = Integer("r", PROGRAM // self.chunks), Integer("chunk", PROGRAM % self.chunks)
@@ -270,7 +277,7 @@ class RowLane:
             for code in codes:
                 body += code.finish()
             body += self.team.barrier(STAGE_ENDS) if meets else []
-        if self.sites == 1 and not meets and self.homes.carries:
+        if self.sites == 1 and not meets and self.in_turn:
             body += self._turn_ends()
         return body
 

@@ -70,7 +70,7 @@ def launch_tiles(
     tag: str,
 ) -> LaneCode | None:
     """The lane's code for one CTA of `block` threads; None for a lane that has no use for tiles."""
-    axes = find_axes(lane, read_only)
+    axes = None if lane.exact or lane.counted else find_axes(lane, read_only)
     if axes is None:
         return None
     found = _Tiles(lane, axes, pointer, read_only, block, tag)

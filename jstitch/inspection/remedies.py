@@ -82,6 +82,7 @@ REMEDIES: Mapping[str, str] = {
     "shrinking": "take 'shrinking' from CompileOptions(without=...), or set arena_bytes to at least {found}",
     "shared memory": "make rows shorter or their elements narrower (bfloat16), or choose a GPU with more",
     "parameters": "hand over fewer, larger arrays: parts of one that XLA passes as one buffer",
+    "template": "write the schedule as `jstitch explain` prints it, or leave the op out of the template",
     "lowering": "write the op that the reason names in another way; `jstitch ops` lists what kernels hold",
     "form": "split the function there, or set schemes without 'packing'",
 }

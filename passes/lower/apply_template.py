@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from jstitch.codegen.template import Attr, OpSchedule, Scope, Template
 from jstitch.errors import JstitchError
 from jstitch.ir.graph import Op, Value
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.row_access import Reduction, is_reduction, reduction
-from jstitch.passes.lower.form_groups import PARTIAL, Group
+from jstitch.passes.lower.form_groups import PARTIAL
+from jstitch.passes.lower.group import Group
+from jstitch.template import Attr, OpSchedule, Scope, Template
 
 WARP = 32
 PART = ".partial"  # ends the label of a program's part of a reduction over rows
@@ -137,3 +138,4 @@ def _fix(group: Group, schedule: OpSchedule, choice: RowChoice) -> None:
     group.step = step
     group.fixed = choice.programs
     group.threads = choice.threads
+    group.exact = choice.threads > 0

@@ -16,16 +16,17 @@ from functools import partial
 from jstitch.codegen.backend import CannotBuildError
 from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.kernel_ir import Kernel
-from jstitch.codegen.template import Template
 from jstitch.ir.graph import Op, Value
+from jstitch.ir.reason import Reason
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import Update
-from jstitch.passes.lower.apply_template import TemplateError
+from jstitch.passes.lower.apply_template import PART, TemplateError, label_ops
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.enumerate_templates import enumerate_templates
 from jstitch.passes.lower.form_pattern import form_pattern
 from jstitch.passes.lower.latency import kernel_latency
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.template import Template, parse_template
 
 Lower = Callable[[Template], Kernel]
 Evaluate = Callable[[Kernel], float]
@@ -58,6 +59,21 @@ def choose_template(
             kernel, cost = best.kernel, best.seconds
         best = Choice(kernel, cost, seconds, tried)
     return best
+
+
+def _as_asked(template: Template, lower: Lower) -> Kernel:
+    """The kernel with exactly these schedules. Raises CannotLowerError, by the first it has not."""
+    try:
+        kernel = lower(template)
+    except TemplateError as error:
+        raise CannotLowerError(Reason("template", str(error))) from None
+    made = {s.op: s for s in kernel.template.schedules} if kernel.template else {}
+    for asked in template.schedules:
+        found = made.get(asked.op)
+        if found != asked:
+            text = f"it would be {found}" if found else f"{asked.op} has no loops of its own"
+            raise CannotLowerError(Reason("template", f"{asked} is asked for, {text}"))
+    return kernel
 
 
 def _try(template: Template, lower: Lower, evaluate: Evaluate) -> tuple[Kernel, float] | None:
@@ -95,6 +111,14 @@ def best_kernel(
         share="sharing" not in options.without,
         shrink="shrinking" not in options.without,
     )
+
+    def by_template(template: Template) -> Kernel:
+        return lower(template=template)
+
+    if options.template is not None:
+        asked = parse_template(options.template)
+        if {s.op.removesuffix(PART) for s in asked.schedules} <= set(label_ops(ops).values()):
+            return _as_asked(asked, by_template)
     first = lower()
     if options.templates == 1 or first.template is None:
         return first
@@ -103,4 +127,4 @@ def best_kernel(
     def modelled(kernel: Kernel) -> float:
         return kernel_latency(kernel, context).seconds
 
-    return choose_template(first, others, lambda t: lower(template=t), modelled, options.templates).kernel
+    return choose_template(first, others, by_template, modelled, options.templates).kernel

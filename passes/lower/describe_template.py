@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from jstitch.codegen.template import Attr, OpSchedule, Scope, Template, Tile
 from jstitch.ir.graph import Value
 from jstitch.passes.base.row_access import prefix_rank
 from jstitch.passes.lower.apply_template import WARP
-from jstitch.passes.lower.form_groups import Group
+from jstitch.passes.lower.form_groups import PARTIAL
+from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.place_values import Placement
+from jstitch.template import Attr, OpSchedule, Scope, Template, Tile
 
 
 def describe_lane(
@@ -35,7 +36,7 @@ def row_attrs(group: Group, shape: tuple[int, ...]) -> tuple[Attr, ...]:
     if not shape:
         return (inner,)
     split = prefix_rank(shape, group.rows) if group.rows > 1 else 0
-    grid = [Tile(Scope.GRID, group.programs)]
+    grid = [Tile(Scope.GRID, group.programs if _is_counted(group) else None)]
     if group.step > 1:
         grid.append(Tile(Scope.THREAD, group.step))
     if split is None:  # rows cut one dimension
@@ -44,10 +45,16 @@ def row_attrs(group: Group, shape: tuple[int, ...]) -> tuple[Attr, ...]:
     return (*outer, *((inner,) * (len(shape) - split)))
 
 
+def _is_counted(group: Group) -> bool:
+    """Whether it has so many programs: on a GPU, without partial results, it has as many as rows need."""
+    partial = any(op.name == PARTIAL for op in group.ops)
+    return group.profile.most_threads == 1 or partial or group.counted
+
+
 def _team(group: Group) -> Tile:
     if group.profile.most_threads == 1:
         return Tile(Scope.THREAD)
-    match group.threads:
+    match group.threads if group.rows > 1 and not group.flat else 0:
         case 0:
             return Tile(Scope.CTA)
         case 1:

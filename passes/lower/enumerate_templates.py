@@ -15,7 +15,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from jstitch.codegen.template import Attr, OpSchedule, Scope, Template, Tile
 from jstitch.ir.graph import Op
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.plan import is_free
@@ -24,6 +23,7 @@ from jstitch.passes.lower.apply_template import WARP, RowChoice, row_choice
 from jstitch.passes.lower.describe_template import row_attrs
 from jstitch.passes.lower.form_groups import PARTIAL
 from jstitch.passes.lower.form_pattern import FormedPattern
+from jstitch.template import Attr, OpSchedule, Scope, Template, Tile
 
 MOST_TOGGLED = 3  # ops whose every combination of S and not is tried; with more of them, one at a time
 SHORT = 16  # elements up to which one thread may have a row

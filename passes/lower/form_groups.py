@@ -30,6 +30,7 @@ from jstitch.passes.base.row_access import (
     reduction,
     relations,
 )
+from jstitch.passes.lower.group import Group, choose_steps, choose_threads
 from jstitch.passes.lower.raise_levels import RowFlow, raise_levels
 from jstitch.passes.lower.small_parts import SMALL, small_parts, update_costs
 from jstitch.passes.lower.spread_rows import spread_rows
@@ -38,48 +39,9 @@ PARTIAL = "jstitch.partial_reduce"
 APART = "apart"  # attribute of a shape op: its result need not be cut into the rows of its operand
 
 RECOMPUTE_SCALAR = 200.0
-MOST_THREADS = 1024
-VECTOR = 4  # elements of a row for each thread, at least
 RECOMPUTE = 24.0  # cycles per element up to which an elementwise chain is rather computed twice than spilled
 REPEATED = 4.0  # the same where it is computed again for every row
 PHASES = 4.0  # what a spill must save, in phases
-
-
-@dataclass(eq=False)
-class Group:
-    """Ops that share a row space. `largest`: elements of its largest tensor. profile: of their target.
-
-    fixed: programs that a template asks for, and threads that share a row; 0: not said.
-    """
-
-    rows: int
-    ops: set[Op]
-    largest: int
-    profile: Profile
-    step: int = 1
-    accumulates: bool = False
-    fixed: int = 0
-    threads: int = 0
-
-    @property
-    def flat(self) -> bool:
-        return self.rows == self.largest and self.rows > 1 and not self.reduces_rows
-
-    @property
-    def reduces_rows(self) -> bool:
-        """Whether a row has a result of its own reduction, which needs a tile."""
-        found = (reduction(op, self.rows) for op in self.ops if is_reduction(op))
-        return Reduction.INNER in found
-
-    @property
-    def programs(self) -> int:
-        """Fixed by the shapes, never by the machine's threads, so that results are deterministic."""
-        if self.fixed:
-            return self.fixed
-        most = self.profile.max_programs
-        if self.accumulates:
-            most = max(8, min(most, self.rows // self.profile.partial_rows))
-        return max(1, min(self.rows // self.step, self.largest // self.profile.program_work, most))
 
 
 @dataclass(eq=False)
@@ -104,8 +66,8 @@ def form_groups(
     """
     groups = _grow_groups(ops, profile)
     group_of = {op: g for g in groups for op in g.ops}
-    _choose_steps(groups)
-    _choose_threads(groups, profile)
+    choose_steps(groups)
+    choose_threads(groups, profile)
     if fix is not None:
         fix(group_of)
     grouping = _split_cross_reductions(ops, group_of)
@@ -185,35 +147,6 @@ def _grow(
             continue
         return Group(rows, ops, largest, profile)
     return None
-
-
-def _choose_steps(groups: Iterable[Group]) -> None:
-    """Several rows at a time where column accumulators would otherwise be loaded and stored for each row."""
-    for group in groups:
-        columns = [
-            op
-            for op in group.ops
-            if is_reduction(op)
-            and reduction(op, group.rows) is Reduction.CROSS
-            and op.results[0].tensor.size > 1
-        ]
-        group.accumulates = bool(columns) and not group.flat
-        touched_once = any(
-            op.results[0].tensor.size * group.rows == op.operands[0].tensor.size == group.largest
-            for op in columns
-        )
-        if group.accumulates and touched_once:
-            group.step = next(s for s in (group.profile.row_step, 2, 1) if group.rows % s == 0)
-
-
-def _choose_threads(groups: Iterable[Group], profile: Profile) -> None:
-    """Where the profile bounds them; else the emitter chooses."""
-    least, most = profile.least_threads, profile.most_threads
-    if 1 < least or 1 < most < MOST_THREADS:
-        for group in groups:
-            if not group.flat and group.rows > 1:
-                wanted = max(1, group.largest // group.rows // VECTOR)
-                group.threads = max(least, min(1 << (wanted - 1).bit_length(), most))
 
 
 def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Grouping:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from jstitch.codegen.template import Template
 from jstitch.ir.graph import Op, Value
 from jstitch.passes.base.plan import Update
 from jstitch.passes.base.profile import Profile
@@ -18,6 +17,7 @@ from jstitch.passes.lower.fill_places import fill_places
 from jstitch.passes.lower.form_groups import Grouping, form_groups
 from jstitch.passes.lower.rewrite_sums import rewrite_sums
 from jstitch.passes.lower.split_reductions import split_reductions
+from jstitch.template import Template
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, Space
-from jstitch.codegen.template import OpSchedule, Template
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import TensorType
@@ -22,13 +21,15 @@ from jstitch.passes.base.plan import Update
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, Place
 from jstitch.passes.lower.describe_template import describe_lane, template_of
-from jstitch.passes.lower.form_groups import Group, Grouping
+from jstitch.passes.lower.form_groups import Grouping
 from jstitch.passes.lower.form_pattern import FormedPattern, form_pattern
+from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.lower_lane import LaneLowering
 from jstitch.passes.lower.order_scratch import order_scratch
 from jstitch.passes.lower.place_tiles import ALIGN, Tiles, place_tiles, tile_priority
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.plan_shared_memory import DoesNotFit, Priority
+from jstitch.template import OpSchedule, Template
 
 NO_ROOM = "kept values take {found} bytes of an arena of {bound}, and shrinking is switched off"
 ATTEMPTS = 6  # of fitting a lane's tiles; then everything that can be is computed again

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from jstitch.ir.graph import Op, Value
-from jstitch.passes.lower.form_groups import Group, Grouping
+from jstitch.passes.lower.form_groups import Grouping
+from jstitch.passes.lower.group import Group
 
 Lane = tuple[int, Group]
 """The ops of one group on one level."""

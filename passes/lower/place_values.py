@@ -21,7 +21,8 @@ from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.lower.build_nest import Place
-from jstitch.passes.lower.form_groups import PARTIAL, Group
+from jstitch.passes.lower.form_groups import PARTIAL
+from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.trace_lane import Loops, Node, Trace, cone
 
 ONE_BY_ONE = 32  # values that are kept after a look at each; then so many more at a time

@@ -31,7 +31,7 @@ from jstitch.ir.index import Index, Var, add, const, delinearize, linearize, mul
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import data_operands, identities, prefix_rank
 from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, NestBuilder, Place, literal
-from jstitch.passes.lower.form_groups import Group
+from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.trace_lane import Node
 

@@ -120,7 +120,9 @@ class _Three:
         """The two phases that do the same, [] where there are none."""
         if any(len(phase.lanes) != 1 or isinstance(phase.lanes[0], StripLane) for phase in self.phases):
             return []
-        sums, middle, rows = (phase.lanes[0] for phase in self.phases)
+        sums, middle, rows = lanes = [phase.lanes[0] for phase in self.phases]
+        if any(lane.exact or lane.counted for lane in lanes):
+            return []
         if not self._fits(sums, middle, rows):
             return []
         shape = _shape(_columns(rows), sums, rows)

@@ -13,8 +13,8 @@ from random import Random
 
 import pytest
 
-from jstitch.codegen.template import OpSchedule, Scope, Template, Tile, parse_template
 from jstitch.errors import ParseError
+from jstitch.template import OpSchedule, Scope, Template, Tile, parse_template
 
 QUICK, BATCH = 2000, 500
 SECONDS = 2.0  # that one text may take

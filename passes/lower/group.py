@@ -1,0 +1,89 @@
+"""Ops that share a row space: their rows, how many a step takes, who shares one, how many programs there are.
+
+reduce, exponential of 1024 x 768    ->    1024 rows, 1 a step, 24 programs of the CPU
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from jstitch.ir.graph import Op
+from jstitch.passes.base.profile import Profile
+from jstitch.passes.base.row_access import Reduction, is_reduction, reduction
+
+MOST_THREADS = 1024
+VECTOR = 4  # elements of a row for each thread, at least
+
+
+@dataclass(eq=False)
+class Group:
+    """Ops that share a row space. `largest`: elements of its largest tensor. profile: of their target.
+
+    fixed: programs that a template asks for, and threads that share a row; 0: not said. exact: whether it
+    says the threads.
+    """
+
+    rows: int
+    ops: set[Op]
+    largest: int
+    profile: Profile
+    step: int = 1
+    accumulates: bool = False
+    fixed: int = 0
+    threads: int = 0
+    exact: bool = False
+
+    @property
+    def flat(self) -> bool:
+        return self.rows == self.largest and self.rows > 1 and not self.reduces_rows
+
+    @property
+    def reduces_rows(self) -> bool:
+        """Whether a row has a result of its own reduction, which needs a tile."""
+        found = (reduction(op, self.rows) for op in self.ops if is_reduction(op))
+        return Reduction.INNER in found
+
+    @property
+    def counted(self) -> bool:
+        """Whether a template says its programs, which take their rows in turn."""
+        return self.fixed > 0 and not self.flat and self.rows > 1
+
+    @property
+    def programs(self) -> int:
+        """Fixed by the shapes, never by the machine's threads, so that results are deterministic."""
+        if self.fixed:
+            return self.fixed
+        most = self.profile.max_programs
+        if self.accumulates:
+            most = max(8, min(most, self.rows // self.profile.partial_rows))
+        return max(1, min(self.rows // self.step, self.largest // self.profile.program_work, most))
+
+
+def choose_steps(groups: Iterable[Group]) -> None:
+    """Several rows at a time where column accumulators would otherwise be loaded and stored for each row."""
+    for group in groups:
+        columns = [
+            op
+            for op in group.ops
+            if is_reduction(op)
+            and reduction(op, group.rows) is Reduction.CROSS
+            and op.results[0].tensor.size > 1
+        ]
+        group.accumulates = bool(columns) and not group.flat
+        touched_once = any(
+            op.results[0].tensor.size * group.rows == op.operands[0].tensor.size == group.largest
+            for op in columns
+        )
+        if group.accumulates and touched_once:
+            group.step = next(s for s in (group.profile.row_step, 2, 1) if group.rows % s == 0)
+
+
+def choose_threads(groups: Iterable[Group], profile: Profile) -> None:
+    """Where the profile bounds them; else the emitter chooses."""
+    least, most = profile.least_threads, profile.most_threads
+    if 1 < least or 1 < most < MOST_THREADS:
+        for group in groups:
+            if not group.flat and group.rows > 1:
+                wanted = max(1, group.largest // group.rows // VECTOR)
+                group.threads = max(least, min(1 << (wanted - 1).bit_length(), most))

@@ -195,9 +195,7 @@ def _check_template(text: str) -> None:
     try:
         parse_template(text)
     except ParseError as error:
-        raise OptionError(
-            "template to be one", str(error), hint="docs/schedules.md has the notation"
-        ) from None
+        raise OptionError(error.expected, error.found, where=error.where, hint=error.hint) from None
 
 
 def _check(field: str, value: str | None, allowed: tuple[str | None, ...]) -> None:

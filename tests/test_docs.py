@@ -118,4 +118,4 @@ def test_the_example_pass_works_in_the_pipeline() -> None:
 
 
 def test_schedules_page() -> None:
-    assert run_page("schedules.md")["template"].schedules[0].op == "reduce_0"
+    assert run_page("schedules.md")["options"].template == "reduce_0[GRID_3-THREAD_4, THREAD]S;"

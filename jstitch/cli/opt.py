@@ -89,6 +89,7 @@ def _pipeline(_: click.Context, __: click.Parameter, text: str | None) -> tuple[
     " with kernels as custom calls.",
 )
 @click.option("--templates", type=click.IntRange(1), default=1, help="Schedules tried per kernel.")
+@click.option("--template", type=click.File(), help="A file with schedules that kernels must have.")
 @planning_options
 def opt(
     file: Path,
@@ -103,6 +104,7 @@ def opt(
     as_json: bool,
     emit: str | None,
     templates: int,
+    template: TextIO | None,
     target: str,
     planner: str,
     tune: str,
@@ -112,7 +114,10 @@ def opt(
     `jstitch passes` lists them. Graph passes come first, then a planner, passes on its plan, and passes on
     the kernels that its patterns become.
     """
+    given = None if template is None else template.read()
     options = make_options(target, planner, tune).replace(templates=templates)
+    with bad_input("--template"):
+        options = options.replace(template=given)
     target_ = target_of(options)
     if passes is None:
         planned = default_passes(options.planner if emit in _NEED_A_PLAN else None)

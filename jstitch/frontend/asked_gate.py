@@ -117,7 +117,10 @@ def ask(
     if (why := _why_not_ask(graph, options)) is not None:
         raise UnansweredError(why)
     library = shared_library(library_path(options.cache_dir), spec.title, asked_with())
-    how = (options.planner, options.schemes, options.without, options.tune, options.templates)
+    how = (
+        *(options.planner, options.schemes, options.without, options.tune),
+        *(options.templates, options.template),
+    )
     limits = (options.arena_bytes, options.ask_seconds, os.environ.get("XLA_FLAGS"))
     key = verdict_key(KIND, program_text(graph), str(paired(graph, donated)), str(how), str(limits))
     known = library.verdict(key)

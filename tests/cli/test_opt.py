@@ -100,6 +100,18 @@ def test_kernels_for_a_gpu_that_is_not_here(module: Path) -> None:
     assert "CTA]S;" in run("opt", module, "--emit", "kernels", "--target", "h200", "--tune", "off").stdout
 
 
+def test_kernels_by_a_template(module: Path, tmp_path: Path) -> None:
+    """Built as it says; a kernel that cannot be is not there, and text that is no template is an error."""
+    template = tmp_path / "template.txt"
+    how = ("opt", module, "--emit", "kernels", "--tune", "off", "--template", template)
+    template.write_text("# few programs\nreduce_0[GRID_4-THREAD_2, THREAD]S;\n")
+    assert "64 rows, 2 per step, 4 programs" in run(*how).stdout
+    template.write_text("reduce_0[GRID_400, THREAD]S;")
+    assert "programs" not in run(*how).stdout
+    template.write_text("reduce_0[")
+    assert "template, line 1" in run(*how, status=2).stderr.replace("\n", " ")
+
+
 LOOP = """
 func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
   %zero = stablehlo.constant dense<0> : tensor<i32>

@@ -31,7 +31,7 @@ from jstitch.passes.lower.choose_template import best_kernel
 from jstitch.passes.lower.latency_gpu import lane_homes
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from jstitch.template import Attr, OpSchedule, Scope, Template, Tile, parse_template
-from tests.codegen.cuda.stitched import SPEC
+from tests.codegen.cuda.stitched import SPEC, simulated, stitch
 from tests.contexts import CPU_PROFILE, H200_PROFILE, on
 
 Array = jax.Array
@@ -139,6 +139,28 @@ def test_random_templates_are_lowered_exactly_or_refused(target: str, name: str)
                 np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
     assert outcomes.keys() <= {"exact", "refused"}, outcomes
     assert outcomes["exact"] >= 3, outcomes
+
+
+@pytest.mark.parametrize("threads", ["THREAD", "WARP", "CTA_64", "CTA_256", "CTA"])
+@pytest.mark.parametrize("programs", ["GRID", "GRID_1", "GRID_3", "GRID_7"])
+@pytest.mark.parametrize("name", ["softmax", "gradient", "layer_norm"])
+def test_launches_as_asked_compute_the_same(name: str, programs: str, threads: str) -> None:
+    """In the simulator, which finds races; programs whose teams take rows in turn among them."""
+    context = on(H200_PROFILE, tune="off", strict=True)
+    shape = (7, 130)
+    graph = graph_of(PROGRAMS[name], shape, context)
+    first = lower(graph, context).template
+    assert first is not None
+    row = next(s.op for s in first.schedules if s.op.startswith("reduce") and len(s.attrs) == 2)
+    options = context.options.replace(template=f"{row}[{programs}, {threads}]S;", verify=True)
+    made = stitch(graph, H200_PROFILE, options=options)
+    assert made.kernels
+    (kernel,) = (k for k in made.kernels if any(row in str(s) for s in (k.template or first).schedules))
+    asked = parse_template(options.template or "")
+    check(kernel, asked, Context(options, H200_PROFILE))
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    for a, b in zip(made.run([x], simulated), interpret(graph, [x]), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
 
 
 def test_a_template_of_other_ops_changes_nothing() -> None:

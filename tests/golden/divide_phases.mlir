@@ -24,10 +24,10 @@ func.func @main(%a: tensor<64x512xf32>, %b: tensor<64x512xf32>, %c: tensor<64x51
 // CHECK-NEXT{LITERAL}:   result o1: tensor<64xf32>
 // CHECK-NEXT{LITERAL}:   result o2: tensor<64xf32>
 // CHECK-NEXT{LITERAL}:   result o3: tensor<64xf32>
-// CHECK-NEXT{LITERAL}:   reduce_0[GRID_8, CTA];
-// CHECK-NEXT{LITERAL}:   reduce_1[GRID_8, CTA];
-// CHECK-NEXT{LITERAL}:   reduce_2[GRID_8, CTA];
-// CHECK-NEXT{LITERAL}:   reduce_3[GRID_8, CTA];
+// CHECK-NEXT{LITERAL}:   reduce_0[GRID, CTA];
+// CHECK-NEXT{LITERAL}:   reduce_1[GRID, CTA];
+// CHECK-NEXT{LITERAL}:   reduce_2[GRID, CTA];
+// CHECK-NEXT{LITERAL}:   reduce_3[GRID, CTA];
 // CHECK-NEXT{LITERAL}:   arena: 64 bytes per program, scratch: 0 bytes
 // CHECK-NEXT{LITERAL}:   arena t0: tensor<1x1xf32> bytes [0, 4)
 // CHECK-NEXT{LITERAL}:   arena t0: tensor<1x1xf32> bytes [0, 4)

@@ -21,10 +21,10 @@ func.func @main(%x: tensor<4096x256xf32>) -> tensor<4096x256xf32> {
 // CHECK-NEXT{LITERAL}:   result o0: tensor<4096x256xf32>
 // CHECK-NEXT{LITERAL}:   scratch s0: tensor<20x128xf32>
 // CHECK-NEXT{LITERAL}:   scratch s1: tensor<20x128xf32>
-// CHECK-NEXT{LITERAL}:   multiply_0.partial[GRID_198, CTA];
+// CHECK-NEXT{LITERAL}:   multiply_0.partial[GRID, CTA];
 // CHECK-NEXT{LITERAL}:   reduce_0[CTA, CTA];
 // CHECK-NEXT{LITERAL}:   multiply_0[CTA];
-// CHECK-NEXT{LITERAL}:   divide_0[GRID_198, CTA];
+// CHECK-NEXT{LITERAL}:   divide_0[GRID, CTA];
 // CHECK-NEXT{LITERAL}:   arena: 4096 bytes per program, scratch: 428032 bytes
 // CHECK-NEXT{LITERAL}:   arena t0: tensor<1x128xf32> bytes [2048, 2560)
 // CHECK-NEXT{LITERAL}:   arena s2: tensor<1x128xf32> bytes [3072, 3584)

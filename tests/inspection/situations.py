@@ -453,6 +453,12 @@ KERNELS = (
         *({"target": NARROW, **OFF}, True),
         Lift({"target": "h200", **OFF}),
     ),
+    Situation(
+        *("a template that does not fit", jax.nn.softmax, (shape(64, 512),), ("exponential", "divide")),
+        *("template", "at most 64 rows, in whole steps, found 400 programs"),
+        *({"template": "reduce_0[GRID_400, THREAD]S;", **OFF}, False),
+        Lift({"template": "reduce_0[GRID_4, THREAD]S;", **OFF}),
+    ),
 )
 
 SITUATIONS = (*OUTSIDE, *SAID, *PLANNED, *KERNELS)

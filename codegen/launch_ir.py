@@ -22,7 +22,7 @@ none. Places are Index, values are Expr: a name in an Index is an integer, one i
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,6 +35,9 @@ THREAD = var(Var("thread()", 1024))
 """The thread's number in its CTA."""
 CTA = var(Var("block()", MOST_CTAS))
 """The CTA's number in the grid."""
+FAR = 1 << 62  # of numbers whose range nobody asks for
+PROGRAM = var(Var("p", FAR))
+"""The CTA's number among those of its lane."""
 
 
 # -- memory ---------------------------------------------------------------------------------------------
@@ -298,14 +301,3 @@ def under(test: Test | None, body: Iterable[Statement]) -> Body:
     """The statements under a test; None always holds."""
     found = tuple(body)
     return [If(test, found)] if test is not None and found else list(found)
-
-
-def statements(body: Iterable[Statement]) -> Iterator[Statement]:
-    """Every statement, the ones inside others after them."""
-    for s in body:
-        yield s
-        match s:
-            case For() | Unroll():
-                yield from statements(s.body)
-            case If():
-                yield from statements((*s.body, *s.orelse))

@@ -79,7 +79,6 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.codegen.cuda.check_launch:_Walk.body": BLOCKS,
     "jstitch.codegen.cuda.launch_nest:NestCode._inside": LOOPS,
     "jstitch.codegen.cuda.launch_nest:NestCode._thread_loops": LOOPS,
-    "jstitch.codegen.launch_ir:statements": BLOCKS,
     "jstitch.codegen.cuda.expressions:Expressions.call": TEXT,
     "jstitch.codegen.cuda.expressions:_literal": ONCE,
     "jstitch.codegen.cuda.lower_text:Statements.block": BLOCKS,

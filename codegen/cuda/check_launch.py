@@ -292,7 +292,8 @@ class _Walk:
                 return self.lookup(name)
             case FloorDiv(of, by):
                 found = self.index(of)
-                alike = by if of == THREAD else found.alike
+                groups = of == THREAD and by & (by - 1) == 0  # of powers of two: they lie in each other
+                alike = by if groups else found.alike
                 return Value(Interval(found.range.low // by, found.range.high // by), 1, alike)
             case Mod(of, by):
                 found = self.index(of)

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from jstitch.codegen.cuda.deal import WARP, Mode
 from jstitch.codegen.cuda.exchange import SLOT, Team, exchange, merge
 from jstitch.codegen.cuda.homes import Common, Homes, InArena, InRegisters, Scalar
-from jstitch.codegen.cuda.launch_nest import FAR
 from jstitch.codegen.cuda.wanted import Carry
 from jstitch.codegen.kernel_ir import OTHER, Buffer, Combine
 from jstitch.codegen.launch_ir import (
+    FAR,
+    PROGRAM,
     THREAD,
     Assign,
     Barrier,
@@ -41,7 +42,7 @@ from jstitch.codegen.launch_ir import (
 from jstitch.ir.expr import Ref
 from jstitch.ir.index import Index, Var, const, var
 
-ELEMENT, PROGRAM = var(Var("e", FAR)), var(Var("p", FAR))
+ELEMENT = var(Var("e", FAR))
 ALL_DONE = "all teams are done with their rows"
 
 

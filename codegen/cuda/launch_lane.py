@@ -25,12 +25,13 @@ from jstitch.codegen.cuda.homes import (
     find_homes,
 )
 from jstitch.codegen.cuda.launch_ends import Ends
-from jstitch.codegen.cuda.launch_nest import FAR, Names, NestCode
+from jstitch.codegen.cuda.launch_nest import Names, NestCode
 from jstitch.codegen.cuda.memory_map import lane_map
 from jstitch.codegen.cuda.traffic import traffic
 from jstitch.codegen.kernel_ir import Buffer, Combine, Lane, Load
 from jstitch.codegen.launch_ir import (
-    MOST_CTAS,
+    FAR,
+    PROGRAM,
     THREAD,
     Assign,
     Body,
@@ -54,8 +55,6 @@ from jstitch.ir.index import Index, Var, const, var
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import DType
 
-PROGRAM = var(Var("p", MOST_CTAS))
-"""A CTA's number in its lane."""
 TURN_ENDS = "the next turn overwrites what this one exchanged"
 STAGE_ENDS = "the next stage reads other threads' elements"
 NEST_ENDS = "the next nest reads other threads' elements"

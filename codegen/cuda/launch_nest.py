@@ -19,6 +19,7 @@ from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, mentions, vector_of
 from jstitch.codegen.cuda.homes import Common, Home, Homes, InArena, InParts, InRegisters, Scalar
 from jstitch.codegen.kernel_ir import Accumulator, Buffer, Combine, Instr, Let, Load, Space, Store
 from jstitch.codegen.launch_ir import (
+    FAR,
     Assign,
     Barrier,
     Body,
@@ -44,7 +45,6 @@ from jstitch.codegen.launch_ir import (
 from jstitch.ir.expr import Ref, variables
 from jstitch.ir.index import Dynamic, Index, Var, atoms, const, substitute, var
 
-FAR = 1 << 62  # of numbers whose range nobody asks for
 OK = IsSet("ok")
 OVERWRITES = "the team has read what is overwritten"
 Exchange = Callable[[Sequence[Combine]], Body]

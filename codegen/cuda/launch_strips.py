@@ -22,13 +22,12 @@ from jstitch.codegen.cuda.launch_lane import (
     FIRST,
     HIGH,
     LOW,
-    PROGRAM,
     LaneCode,
     RowLane,
     row_of,
     share_begins,
 )
-from jstitch.codegen.cuda.launch_nest import FAR, Names, NestCode
+from jstitch.codegen.cuda.launch_nest import Names, NestCode
 from jstitch.codegen.cuda.traffic import traffic
 from jstitch.codegen.kernel_ir import (
     ROW,
@@ -43,6 +42,8 @@ from jstitch.codegen.kernel_ir import (
     StripLane,
 )
 from jstitch.codegen.launch_ir import (
+    FAR,
+    PROGRAM,
     THREAD,
     Barrier,
     Body,

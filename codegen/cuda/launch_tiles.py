@@ -23,11 +23,11 @@ from collections.abc import Callable, Sequence
 from jstitch.codegen.comments import stage_notes
 from jstitch.codegen.cuda.deal import is_dynamic
 from jstitch.codegen.cuda.launch_lane import LaneCode
-from jstitch.codegen.cuda.launch_nest import FAR
 from jstitch.codegen.cuda.tile_axes import Axes, find_axes, in_vectors
 from jstitch.codegen.cuda.tile_shape import TileShape, choose_shape
 from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Load, Store
 from jstitch.codegen.launch_ir import (
+    FAR,
     THREAD,
     Assign,
     Barrier,

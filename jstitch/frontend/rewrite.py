@@ -5,6 +5,7 @@ StableHLO -> Graph -> graph passes -> FusionPlan per frame -> Kernel per pattern
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,7 @@ from weakref import WeakKeyDictionary
 from jstitch.codegen.backend import Backend, CannotBuildError
 from jstitch.codegen.cuda.backend import CudaBackend
 from jstitch.codegen.kernel_ir import Kernel
+from jstitch.errors import JstitchWarning
 from jstitch.frontend.ask import UnansweredError
 from jstitch.frontend.asked_gate import PREPARATIONS, AskedGate, Form, Preparation, ask, is_in_question
 from jstitch.frontend.custom_call import emit_kernel
@@ -38,12 +40,14 @@ from jstitch.passes.fuse.plan_tree import contract_tree, plan_tree
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
 from jstitch.passes.graph.pipeline import PIPELINE, run
+from jstitch.passes.lower.apply_template import speaks_of
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.choose_template import best_kernel
 from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.schedule.kernel_passes import kernel_passes, schedule_kernel
 from jstitch.runtime.report import note
+from jstitch.template import parse_template
 
 _names: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 """The kernels' names in each module that is being lowered."""
@@ -222,7 +226,24 @@ def stitch_graph(
     tree = plan_tree(keep_counters(graph), lambda frame: plan(copy_carried(frame, context), context))
     if planner is None and context.options.tune != "off":
         tree = gate_loops(tree, context, builder.lowered)
-    return contract_tree(tree, context, dump.plan, builder.leave if dump.only_plans else builder.build)
+    if dump.only_plans:
+        return contract_tree(tree, context, dump.plan, builder.leave)
+    found = contract_tree(tree, context, dump.plan, builder.build)
+    if context.options.template is not None and not builder.follows:
+        _warn_of_template(context.options.template, name)
+    return found
+
+
+def _warn_of_template(text: str, name: str) -> None:
+    """The user asked for schedules of ops that are in no kernel: a name may be wrong, or another call's."""
+    ops = ", ".join(schedule.op for schedule in parse_template(text).schedules)
+    told = f"no kernel of {name} has all of the ops that the template names ({ops})"
+    note(template=told)
+    warnings.warn(
+        f"{told}: it changes nothing there.\n  next: jstitch.explain prints the templates that there are.",
+        JstitchWarning,
+        stacklevel=2,
+    )
 
 
 class _Builder:
@@ -242,6 +263,7 @@ class _Builder:
         self.name, self.context, self.dump = name, context, dump
         self.backend, self.donated, self.gate = backend, donated, gate
         self.names, self.scheduling = names, scheduling
+        self.follows = False  # whether some kernel has the ops that the template names
         self._kernels: WeakKeyDictionary[FusionPattern, Kernel] = WeakKeyDictionary()
 
     def leave(self, pattern: FusionPattern) -> None:
@@ -280,6 +302,8 @@ class _Builder:
     def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:
         """Attributes of the kernel op; None when no kernel can express the pattern (it stays XLA's)."""
         name, wanted = self.names.unique(name_kernel(pattern, self.name)), demanded(pattern)
+        template = self.context.options.template
+        self.follows |= template is not None and speaks_of(parse_template(template), pattern.ops)
         try:
             forms = self._scheduled(replace(self._lowered(pattern), name=name))
             *_, kernel = forms.values()

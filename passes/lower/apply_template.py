@@ -50,6 +50,11 @@ def label_ops(ops: Sequence[Op]) -> dict[Value, str]:
     return labels
 
 
+def speaks_of(template: Template, ops: Sequence[Op]) -> bool:
+    """Whether the pattern has all of the ops that the template names."""
+    return {s.op.removesuffix(PART) for s in template.schedules} <= set(label_ops(ops).values())
+
+
 def label_partials(ops: Sequence[Op], labels: Mapping[Value, str]) -> dict[Value, str]:
     """`labels`, and those of the partial results that ops with labels combine."""
     parts = {v: op for op in ops if op.name == PARTIAL for v in op.results}

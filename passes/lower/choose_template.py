@@ -20,7 +20,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.reason import Reason
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import Update
-from jstitch.passes.lower.apply_template import PART, TemplateError, label_ops
+from jstitch.passes.lower.apply_template import TemplateError, speaks_of
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.enumerate_templates import enumerate_templates
 from jstitch.passes.lower.form_pattern import form_pattern
@@ -117,7 +117,7 @@ def best_kernel(
 
     if options.template is not None:
         asked = parse_template(options.template)
-        if {s.op.removesuffix(PART) for s in asked.schedules} <= set(label_ops(ops).values()):
+        if speaks_of(asked, ops):
             return _as_asked(asked, by_template)
     first = lower()
     if options.templates == 1 or first.template is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,6 @@ from jstitch.codegen.launch_ir import (
     Statement,
     Unroll,
     Write,
-    statements,
 )
 from jstitch.ir.graph import Graph
 from jstitch.ir.index import Var, const, var
@@ -42,6 +41,17 @@ Change = Callable[[Statement], Statement | None]
 def launches(graph: Graph) -> list[LaunchCode]:
     made = stitch(graph, PROFILES["h200"])
     return [code for emitted in made.kernels.values() for code in emitted.made.codes]
+
+
+def statements(body: Iterable[Statement]) -> Iterator[Statement]:
+    """Every statement, the ones inside others after them."""
+    for s in body:
+        yield s
+        match s:
+            case For() | Unroll():
+                yield from statements(s.body)
+            case If():
+                yield from statements((*s.body, *s.orelse))
 
 
 def changed(body: tuple[Statement, ...], change: Change) -> tuple[Statement, ...]:

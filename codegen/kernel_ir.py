@@ -218,7 +218,7 @@ class Lane:
 
     threads: that share a row, where the target has any; 0: as many as it takes. exact: whether a template
     asks for these threads; counted: for these programs. shares: whether values that are never live at once
-    may share bytes of the arena.
+    may share bytes of the arena. owns: columns of the strip that a row is (a Column schedule); 0: it is none.
     """
 
     rows: int
@@ -231,6 +231,11 @@ class Lane:
     exact: bool = False
     counted: bool = False
     shares: bool = True
+    owns: int = 0
+
+    @property
+    def rows_in_words(self) -> str:
+        return f"{self.rows} strips of {self.owns} columns" if self.owns else f"{self.rows} rows"
 
     @property
     def share(self) -> int:

@@ -46,7 +46,8 @@ def _buffer(b: Buffer) -> str:
 
 def _lane(lane: Lane) -> Iterator[str]:
     apart = "" if lane.shares else ", each value in bytes of its own"
-    yield f"lane: {lane.rows} rows, {lane.step} per step, {lane.programs} programs, work {lane.work}{apart}"
+    what = f"{lane.rows_in_words}, {lane.step} per step, {lane.programs} programs"
+    yield f"lane: {what}, work {lane.work}{apart}"
     if isinstance(lane, StripLane):
         strips = f"{lane.strips} strips of {lane.columns} columns"
         yield f"  {lane.bands} bands of rows, {strips}, {lane.before} stages before the rows"

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 PLANNERS = ("auto", "layers", "ilp", "dp")
 SCHEMES = ("packing", "thread", "warp", "block")
-TECHNIQUES = ("remote", "sharing", "shrinking")
+TECHNIQUES = ("remote", "sharing", "shrinking", "columns")
 OPTIONAL_PASSES = (
     *("unroll_loops", "unroll_windows", "rewrite_argmax", "rewrite_one_hot_scatter", "chain_scatters"),
     *("unroll_turns", "reduce_products", "join_sums", "merge_products", "turn_products", "lead_products"),
@@ -87,8 +87,9 @@ class CompileOptions:
     target: 'cpu', a GPU ('h200', 'sm_90', a DeviceSpec), None = what the program is lowered for and runs on.
     planner: which fusion planner runs. schemes: composition schemes that it may use.
     without: techniques switched off to see what they bring: 'remote' fusion of patterns with nothing in
-    common, 'sharing' of arena bytes, 'shrinking' of what is kept when it does not fit, and passes by name
-    (those of `jstitch passes` that programs are right without).
+    common, 'sharing' of arena bytes, 'shrinking' of what is kept when it does not fit, programs that own
+    'columns' where sums would cross rows, and passes by name (those of `jstitch passes` that programs are
+    right without).
     tune: 'model' stitches what the cost model expects to pay, 'off' everything that can be, 'measure' what is
     faster than XLA's own on this device, once. tune_seconds: most seconds of measuring for one function.
     ask_seconds: most seconds of asking XLA:GPU's compiler what one function with matrix products costs with

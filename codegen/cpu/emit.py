@@ -135,7 +135,7 @@ def _emit_class(lanes: Sequence[Lane], base: int, slots: Slots, tag: str) -> lis
     tag: in all names: one name has one type in a function, and is assigned in one place.
     """
     lane = lanes[0]
-    rows = f"{lane.rows} rows" + (f", {lane.step} at a time" if lane.step > 1 else "")
+    rows = lane.rows_in_words + (f", {lane.step} at a time" if lane.step > 1 else "")
     out = [f"# {rows}, {lane.programs} programs" + (f", {len(lanes)} times" if len(lanes) > 1 else "")]
     first = f"program - {base}" if base else "program"
     if len(lanes) > 1:

@@ -100,6 +100,7 @@ class _Walk:
             _name(CTA): Value(Interval(0, min(launch.grid, MOST_CTAS) - 1)),
         }
         self.arrays: dict[str, int] = {}
+        self.kinds: dict[str, str] = {}
         self.found: dict[str, None] = {}
 
     # -- statements -----------------------------------------------------------------------------------
@@ -107,7 +108,22 @@ class _Walk:
     def body(self, body: Iterable[Statement], alike: int) -> None:
         """alike: so many neighbouring threads run these statements together."""
         for s in body:
+            self.kind(s)
             self.statement(s, alike)
+
+    def kind(self, s: Statement) -> None:
+        """A name is of one kind in all of a function, also in branches that no thread runs both of."""
+        match s:
+            case Registers(name) | Read(name, width=2 | 4 | 8 | 16):
+                kind = "an array"
+            case Integer(name) | Flag(name) | Assign(name) | Get(name) | Read(name) | Shuffle(name):
+                kind = "a number"
+            case Pointer(name):
+                kind = "a pointer"
+            case _:
+                return
+        if self.kinds.setdefault(name, kind) != kind:
+            self.complain(s, f"makes {name} {kind}, which is {self.kinds[name]} elsewhere")
 
     def statement(self, s: Statement, alike: int) -> None:
         match s:

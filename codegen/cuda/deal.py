@@ -2,7 +2,8 @@
 
 for i0: x -> y                           SPREAD   elements go round the threads, in memory order
 acc; for i0: acc += x                    REDUCE   the same, then the threads combine their accumulators
-for i1: acc; for i0: acc += x[i0, i1]    KEEP     kept elements go round the threads, each sums its own
+for i1: acc; for i0: acc += x[i0, i1]    KEEP     kept elements go round the threads, each sums its own; where
+                                                  they are few, several threads share the sum of one
 no loops                                 UNIFORM  every thread does the same
 """
 
@@ -21,6 +22,7 @@ from jstitch.ir.index import Dynamic, Index, Var, atoms, delinearize, substitute
 ELEMENT = "e"  # the number of an element among those that are dealt out
 WARP = 32
 LONG = 64  # turns of a loop over elements that are not neighbours
+TURNS = 4  # of a thread that shares the sum of an element with others of its team
 VECTOR_BYTES = 16
 MAX_WIDTH = 8
 
@@ -85,6 +87,16 @@ class Dealt:
     def long(self) -> bool:
         """Whether each thread makes sums so long that several threads had better share one."""
         return self.divisible and self.inner[0].hi >= LONG
+
+    def sharing(self, threads: int) -> int:
+        """In how many parts a team of so many threads makes the sums of elements that are fewer: 1, 2, 4, ...
+
+        Every part has at least `TURNS` turns of the outermost loop that is summed over.
+        """
+        if not self.divisible or threads < 2 * WARP:
+            return 1
+        most = min(threads // self.size, self.inner[0].hi // TURNS)
+        return 1 << max(0, most.bit_length() - 1)
 
     @property
     def instructions(self) -> tuple[Instr, ...]:

@@ -32,6 +32,7 @@ from jstitch.ir.types import DType
 SLOT = 8  # bytes of one value in shared memory
 TEAM_BARRIERS = 15  # of a CTA, numbered from 1: the hardware has 16, the first is the whole CTA's
 SUMS = "a value of each warp is there"
+PARTS = "every part of the sums is there"
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def exchange(
 
 
 def slices_bytes(combines: Sequence[Combine], team: Team) -> int:
-    """Bytes of shared memory for one exchange of slices."""
+    """Bytes of shared memory for one exchange of slices, or of parts."""
     return sum(len(c.names) for c in combines) * SLOT * team.block
 
 
@@ -130,6 +131,26 @@ def exchange_slices(
     merges = [s for c in combines for s in merge(c)]
     wait = Barrier(Scope.CTA, "every team's slices are there")
     return [*puts, wait, *gets, Unroll("g", team.teams - 1, (*others, *merges))]
+
+
+def exchange_parts(
+    combines: Sequence[Combine], dtypes: Mapping[str, DType], team: Team, offset: int, parts: int
+) -> Body:
+    """Threads of a team that each made a part of the same sums: afterwards all of them have the whole.
+
+    Those that make the same element's are threads / parts apart.
+    """
+    apart = team.threads // parts
+    puts, gets, others = list[Statement](), list[Statement](), list[Statement]()
+    mine = team.number * team.threads + team.thread % apart
+    for k, name in enumerate(_names(combines)):
+        place, dtype = Shared(const(offset + k * SLOT * team.block)), dtypes[name]
+        puts.append(Write(place, THREAD, dtype, Ref(name)))
+        gets.append(Read(name, place, mine, dtype))
+        further = mine + (var(Var("g", parts - 1)) + 1) * apart
+        others.append(Read(f"{name}{OTHER}", place, further, dtype))
+    merges = [s for c in combines for s in merge(c)]
+    return [*puts, *team.barrier(PARTS), *gets, Unroll("g", parts - 1, (*others, *merges))]
 
 
 def _shuffles(combines: Sequence[Combine], most: int) -> Body:

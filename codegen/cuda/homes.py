@@ -24,7 +24,7 @@ from jstitch.codegen.cuda.deal import (
     deal,
     vector_of,
 )
-from jstitch.codegen.cuda.exchange import Team, exchange_bytes
+from jstitch.codegen.cuda.exchange import Team, exchange_bytes, slices_bytes
 from jstitch.codegen.cuda.share_arena import Life, find_offset
 from jstitch.codegen.cuda.wanted import Carry, Kept, Wanted, find_carries
 from jstitch.codegen.kernel_ir import Buffer, Lane, Let, Load, Space, Store
@@ -104,7 +104,10 @@ Home = Tile | InParts
 
 @dataclass(eq=False)
 class Homes:
-    """Decisions for one lane. widths: vector width of each size of dealt loops."""
+    """Decisions for one lane. widths: vector width of each size of dealt loops.
+
+    parted: threads of a team may share an element's sum.
+    """
 
     lane: Lane
     stages: list[list[Dealt]]
@@ -119,6 +122,7 @@ class Homes:
     named: int = 0
     tag: str = ""  # in names of the text
     reread: int = MANY  # bytes of a row that are read from memory more than once; until all is placed: many
+    parted: bool = True
     fleeting: set[Buffer] = field(default_factory=set)  # every row reads them: no registers to keep them in
 
     def name(self, letter: str = "h") -> str:
@@ -158,11 +162,17 @@ class Homes:
         inside = {k for h in parts for k in (h.first, h.last) if size in self.unrolled}
         return sorted({0, self.rounds(size), *(k for k in inside if k < self.rounds(size))})
 
+    def parts(self, d: Dealt) -> int:
+        """In how many parts the threads of the team make the sums of elements that are fewer."""
+        return d.sharing(self.team.threads) if self.parted else 1
+
     @property
     def reserved(self) -> int:
         """Arena bytes of all exchanges: each has its own, so that one barrier is enough for each."""
         combines = [d.combines for d in self.nests if d.mode is Mode.REDUCE]
-        return -(-sum(exchange_bytes(c, self.team) for c in combines) // 16) * 16
+        parted = [d.combines for d in self.nests if self.parts(d) > 1]
+        total = sum(exchange_bytes(c, self.team) for c in combines)
+        return -(-(total + sum(slices_bytes(c, self.team) for c in parted)) // 16) * 16
 
     def home(self, buffer: Buffer, offset: Index) -> Home | None:
         """Where an access goes instead of memory."""

@@ -155,7 +155,7 @@ class _Phase:
 
     def _piece(self, code: LaneCode, lanes: Sequence[Lane], base: int, tag: str) -> Body:
         lane = lanes[0]
-        what = f"{lane.rows} rows, {code.programs} programs of {code.block} threads"
+        what = f"{lane.rows_in_words}, {code.programs} programs of {code.block} threads"
         body: Body = [Comment(what + (f", {len(lanes)} times" if len(lanes) > 1 else ""))]
         first = CTA - base
         if len(lanes) == 1:

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 
 from jstitch.codegen.comments import stage_notes
 from jstitch.codegen.cuda.deal import WARP, Mode
-from jstitch.codegen.cuda.exchange import Team, exchange, exchange_bytes, exchange_slices, slices_bytes
+from jstitch.codegen.cuda.exchange import (
+    Team,
+    exchange,
+    exchange_bytes,
+    exchange_parts,
+    exchange_slices,
+    slices_bytes,
+)
 from jstitch.codegen.cuda.homes import (
     TOO_LARGE,
     Common,
@@ -25,10 +32,11 @@ from jstitch.codegen.cuda.homes import (
     find_homes,
 )
 from jstitch.codegen.cuda.launch_ends import Ends
-from jstitch.codegen.cuda.launch_nest import Names, NestCode
+from jstitch.codegen.cuda.launch_instructions import Names
+from jstitch.codegen.cuda.launch_nest import NestCode
 from jstitch.codegen.cuda.memory_map import lane_map
 from jstitch.codegen.cuda.traffic import traffic
-from jstitch.codegen.kernel_ir import Buffer, Combine, Lane, Load
+from jstitch.codegen.kernel_ir import Buffer, Combine, Lane, Load, StripLane
 from jstitch.codegen.launch_ir import (
     FAR,
     PROGRAM,
@@ -115,6 +123,7 @@ class RowLane:
         if self.sliced:
             self.chunks = self._count_chunks(WARP)
             self.homes.team = Team(WARP, self.homes.team.block // WARP)
+        self.homes.parted = self.chunks == 1 and not self.sliced and not isinstance(lane, StripLane)
         self.team = self.homes.team
         self.exchanged = 0  # arena bytes of exchanges so far
         self.sites = 0
@@ -124,7 +133,8 @@ class RowLane:
         self.ends = Ends(self.homes, pointer, base, self.reserved)
         guarded = self.team.threads < WARP or self.sliced
         slices = self._exchange_slices if self.sliced else None
-        self.names = Names(pointer, read_only, base, guarded, self._exchange_again, slices)
+        again, parts = self._exchange_again, self._exchange_parts
+        self.names = Names(pointer, read_only, base, guarded, again, slices, parts)
 
     def code(self) -> LaneCode:
         stages = self._stages()
@@ -292,6 +302,11 @@ class RowLane:
         body = exchange_slices(combines, self.dtypes, self.team, self.exchanged)
         self.exchanged += slices_bytes(combines, self.team)
         return body
+
+    def _exchange_parts(self, combines: Sequence[Combine], parts: int) -> Body:
+        body = exchange_parts(combines, self.dtypes, self.team, self.exchanged, parts)
+        self.exchanged += slices_bytes(combines, self.team)
+        return body + (self._turn_ends() if self.in_turn else [])
 
     def _exchange_again(self, combines: Sequence[Combine]) -> Body:
         """Inside a loop: the next turn waits until this one's values are read."""

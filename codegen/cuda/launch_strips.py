@@ -18,6 +18,7 @@ from jstitch.codegen.comments import stage_notes
 from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, deal, mentions
 from jstitch.codegen.cuda.exchange import Team, exchange_slices, slices_bytes
 from jstitch.codegen.cuda.homes import Common, Homes, InRegisters, NoRoom, find_homes
+from jstitch.codegen.cuda.launch_instructions import Names
 from jstitch.codegen.cuda.launch_lane import (
     FIRST,
     HIGH,
@@ -27,7 +28,7 @@ from jstitch.codegen.cuda.launch_lane import (
     row_of,
     share_begins,
 )
-from jstitch.codegen.cuda.launch_nest import Names, NestCode
+from jstitch.codegen.cuda.launch_nest import NestCode
 from jstitch.codegen.cuda.traffic import traffic
 from jstitch.codegen.kernel_ir import (
     ROW,
@@ -150,6 +151,7 @@ class _Columns:
     def homes(self) -> Homes:
         size = self.lane.columns
         homes = Homes(self.lane, self.nests, {}, {size: 1}, self.team, {**self.common}, tag=self.tag)
+        homes.parted = False
         homes.unrolled.add(size)
         for d in homes.nests:
             for i in d.instructions:

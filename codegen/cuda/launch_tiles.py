@@ -57,7 +57,7 @@ VECTOR = 4  # elements of a vector, where a tile is wide
 TOGETHER = 8  # elements of a thread whose loads are in flight at once
 LONG = 64  # instructions of an element above which elements are worked on one at a time
 FULL = "the tiles are full"
-X0, Y0 = var(Var("x0", FAR)), var(Var("y0", FAR))
+X0, Y0 = var(Var("left", FAR)), var(Var("top", FAR))
 """The tile's corner."""
 
 
@@ -116,7 +116,7 @@ class _Tiles:
         axes, shape = self.axes, self.shape
         extents = [*(d.extent for d in axes.planes), self.bands, self.columns]
         *planes, band, column = delinearize(var(Var("p", math.prod(extents))), extents)
-        corner = Integer("x0", column * shape.along), Integer("y0", band * shape.across)
+        corner = Integer("left", column * shape.along), Integer("top", band * shape.across)
         places = (Integer(d.name, e) for d, e in zip(axes.planes, planes, strict=True))
         return [Integer("t", THREAD), *places, *corner]
 

@@ -8,7 +8,6 @@ platform cuda, target="h200"              that GPU, whether or not one is here
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -48,13 +47,13 @@ def find_target(platform: str, options: CompileOptions) -> Target | str:
     if platform == "cpu":
         if options.target not in (None, "cpu"):
             return f"the target option says {options.target}, this is cpu"
-        return Target(CpuBackend(), cpu_profile(options))
+        return Target(CpuBackend(), _restricted(cpu_profile(options), options))
     if options.target == "cpu":
         return "the target option says cpu, this is cuda"
     spec = find_spec(options.target) if options.target else _spec_of_this_machine()
     if spec is None:
         return "lowered for cuda where no GPU is: the target option must name one, such as target='h200'"
-    return Target(CudaBackend(spec), _restricted(cuda_profile(spec), options.schemes))
+    return Target(CudaBackend(spec), _restricted(cuda_profile(spec), options))
 
 
 def cpu_profile(options: CompileOptions) -> Profile:
@@ -63,9 +62,13 @@ def cpu_profile(options: CompileOptions) -> Profile:
     return profile.CPU if machine is None else replace(profile.CPU, machine=machine)
 
 
-def _restricted(profile: Profile, schemes: Sequence[str]) -> Profile:
-    """With rows shared within warps only, or by more than a warp only, where a scheme is switched off."""
-    match "warp" in schemes, "block" in schemes:
+def _restricted(profile: Profile, options: CompileOptions) -> Profile:
+    """Without what is switched off: columns; rows that more, or fewer, threads share than a warp has."""
+    if "columns" in options.without:
+        profile = replace(profile, columns=False)
+    if profile.machine.device is None:
+        return profile
+    match "warp" in options.schemes, "block" in options.schemes:
         case True, False:
             return replace(profile, most_threads=WARP)
         case False, True:

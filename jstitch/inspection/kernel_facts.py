@@ -50,7 +50,7 @@ class LaneFacts:
     """Lanes of a phase that are cut alike, `times` of them.
 
     rows, step, programs: as the Kernel IR has them. threads: that share a row. work: elements, roughly. flat:
-    rows are elements. stages: what each is for.
+    rows are elements. columns: of the strip that a row is, or 0. stages: what each is for.
     """
 
     phase: int
@@ -61,6 +61,7 @@ class LaneFacts:
     threads: int
     work: int
     flat: bool
+    columns: int
     stages: tuple[str, ...]
 
 
@@ -162,7 +163,7 @@ def _launch(work: WarpWork, launch: LaunchCode, spec: DeviceSpec) -> LaunchFacts
 def _lanes(phases: Sequence[Phase]) -> Iterator[LaneFacts]:
     for number, phase in enumerate(phases):
         found = Counter(
-            LaneFacts(number, 1, x.rows, x.step, x.programs, x.threads or 1, x.work, x.flat, notes)
+            LaneFacts(number, 1, x.rows, x.step, x.programs, x.threads or 1, x.work, x.flat, x.owns, notes)
             for x in phase.lanes
             for notes in [tuple(stage.note for stage in x.stages)]
         )

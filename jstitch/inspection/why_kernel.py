@@ -69,7 +69,8 @@ def why_schedule(kernel: KernelFacts, context: Context) -> Iterator[str]:
 
 def _lane(lane: LaneFacts, profile: Profile) -> str:
     times = f"{lane.times} lanes of " if lane.times > 1 else ""
-    rows = f"{lane.rows:,} {'elements' if lane.flat else 'rows'}"
+    kind = "elements" if lane.flat else f"strips of {lane.columns:,} columns" if lane.columns else "rows"
+    rows = f"{lane.rows:,} {kind}"
     step = "" if lane.flat else f", {lane.step} at a step"
     return (
         f"phase {lane.phase}: {times}{rows}{step}, in {lane.programs} programs: {lane.work:,} elements of"

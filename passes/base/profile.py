@@ -24,7 +24,8 @@ class Profile:
     one_pass: sums that wait for a mean or a maximum over rows are reduced together with it.
     variance_block: bytes of rows that stay in cache between their sum and their squares around it, or 0.
     combine_whole: elements up to which combining partial results is one row of one program. max_buffers:
-    inputs and outputs of one kernel. least_threads, most_threads: that share a row. updates: kernels make
+    inputs and outputs of one kernel. least_threads, most_threads: that share a row. columns: programs may own
+    columns instead of rows. updates: kernels make
     dynamic_update_slices in place. recompute: values are computed again in a second kernel rather than read.
     copies: kernels make the copies of what is returned twice or as it came in. products: matrix products
     stand as XLA's library will run them. sums: those of products are the library's. unset: XLA leaves memory
@@ -49,6 +50,7 @@ class Profile:
     max_buffers: int = 2000
     least_threads: int = 1
     most_threads: int = 1
+    columns: bool = True
     updates: bool = False
     recompute: bool = False
     copies: bool = False

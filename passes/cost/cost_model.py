@@ -23,6 +23,7 @@ from jstitch.passes.base.remember import per_object
 from jstitch.passes.base.row_access import data_operands, is_reduction
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.cost.turned_reads import is_turned, turned_reads
+from jstitch.passes.lower.choose_columns import in_best_shape
 from jstitch.passes.lower.form_groups import PARTIAL, Grouping, form_groups
 from jstitch.passes.lower.rewrite_sums import rewrite_sums
 
@@ -61,7 +62,8 @@ class CostEstimate:
 @per_structure
 def kernel_cost(pattern: FusionPattern, profile: Profile) -> CostEstimate:
     """The pattern as one stitched kernel."""
-    grouping, machine = _grouping(pattern, profile), profile.machine
+    formed, machine = _formed(pattern, profile), profile.machine
+    grouping = formed.grouping
     lanes: dict[tuple[int, int], list[Op]] = {}
     for op in grouping.ops:
         if not is_free(op):
@@ -69,7 +71,7 @@ def kernel_cost(pattern: FusionPattern, profile: Profile) -> CostEstimate:
     producers = {v: op for op in grouping.ops for v in op.results}
     phases = len({level for level, _ in lanes})
     total = CostEstimate(launches=machine.call + phases)
-    kept = grouping.spilled.union(pattern.outputs)
+    kept = grouping.spilled.union(formed.outputs)
     sector = machine.sector_bytes
     sector = sector if sector and is_turned(grouping.ops, sector) else 0
     for (level, _), ops in lanes.items():
@@ -77,10 +79,20 @@ def kernel_cost(pattern: FusionPattern, profile: Profile) -> CostEstimate:
     return total
 
 
+@dataclass(frozen=True, eq=False)
+class _Formed:
+    """What lowering makes of a pattern's ops, and of its outputs."""
+
+    grouping: Grouping
+    outputs: Sequence[Value]
+
+
 @per_object
-def _grouping(pattern: FusionPattern, profile: Profile) -> Grouping:
-    ops = rewrite_sums(pattern.ops, pattern.outputs, profile)
-    return form_groups(ops, pattern.outputs, profile)
+def _formed(pattern: FusionPattern, profile: Profile) -> _Formed:
+    owned = in_best_shape(pattern.ops, pattern.outputs, profile)
+    outputs = [owned.made(v) for v in pattern.outputs]
+    ops = rewrite_sums(owned.ops, outputs, profile)
+    return _Formed(form_groups(ops, outputs, profile, strips=owned.strips), outputs)
 
 
 def wide_sums(pattern: FusionPattern, profile: Profile) -> int:
@@ -93,7 +105,7 @@ def wide_sums(pattern: FusionPattern, profile: Profile) -> int:
 @per_structure
 def _partial_bytes(pattern: FusionPattern, profile: Profile) -> int:
     found: dict[int, int] = {}
-    grouping = _grouping(pattern, profile)
+    grouping = _formed(pattern, profile).grouping
     for op in grouping.ops:
         if op.name == PARTIAL:
             group = id(grouping.group_of[op])

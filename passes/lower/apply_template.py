@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from jstitch.errors import JstitchError
 from jstitch.ir.graph import Op, Value
+from jstitch.ir.ops.build import grows
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.row_access import Reduction, is_reduction, reduction
 from jstitch.passes.lower.form_groups import PARTIAL
@@ -35,6 +36,24 @@ class RowChoice:
     programs: int
     step: int
     threads: int
+
+
+def is_of_columns(schedule: OpSchedule) -> bool:
+    """Whether programs own columns: the last of several dimensions is cut, and threads share the others."""
+    last = schedule.attrs[-1]
+    return len(schedule.attrs) > 1 and last[0].scope is Scope.GRID and len(last) > 1
+
+
+def asked_columns(template: Template | None) -> int | None:
+    """Columns of a strip that the template asks for; 0: rows; None: it does not say."""
+    if template is None:
+        return None
+    found = {
+        s.attrs[-1][1].count or 0 if is_of_columns(s) else 0 for s in template.schedules if len(s.attrs) > 1
+    }
+    if len(found) > 1:
+        raise TemplateError("one width of strips for all ops", " and ".join(map(str, sorted(found))))
+    return next(iter(found), None)
 
 
 def label_ops(ops: Sequence[Op]) -> dict[Value, str]:
@@ -62,7 +81,8 @@ def label_partials(ops: Sequence[Op], labels: Mapping[Value, str]) -> dict[Value
     found = dict(labels)
     for op in ops:
         for v in op.operands if op.results and op.results[0] in labels else ():
-            source = v if v in parts or v not in makers else next(iter(makers[v].operands), v)
+            # one number of a program stands for all elements that are kept: it is repeated first
+            source = makers[v].operands[0] if v in makers and grows(makers[v]) else v
             if source in parts:
                 found.update(dict.fromkeys(parts[source].results, labels[op.results[0]] + PART))
     return found
@@ -76,7 +96,7 @@ def fix_groups(template: Template, group_of: Mapping[Op, Group]) -> None:
     said: dict[int, tuple[OpSchedule, RowChoice]] = {}
     for op, group in group_of.items():
         for schedule in _schedules(op, group, labels, schedules):
-            choice = row_choice(schedule, group.profile.most_threads)
+            choice = row_choice(schedule, group.profile.most_threads, group.columns > 0)
             known = said.setdefault(id(group), (schedule, choice))
             if known[1] != choice:
                 raise TemplateError(f"one way to share the rows of '{known[0]}'", f"'{schedule}'")
@@ -89,14 +109,15 @@ def shared_values(template: Template, labels: Mapping[Value, str]) -> frozenset[
     return frozenset(v for v, label in labels.items() if label in shared)
 
 
-def row_choice(schedule: OpSchedule, most_threads: int) -> RowChoice:
+def row_choice(schedule: OpSchedule, most_threads: int, strips: bool = False) -> RowChoice:
     """What the attributes say: of the first dimension programs and step, of the last one threads.
 
-    most_threads: of the target; where it is one, none are said.
+    most_threads: of the target; where it is one, none are said. strips: rows are strips of columns: it is the
+    last dimension that programs share.
     """
-    first, last = schedule.attrs[0], schedule.attrs[-1]
+    first, last = schedule.attrs[-1 if strips else 0], schedule.attrs[-1]
     grid = next((t.count for t in first if t.scope is Scope.GRID), None)
-    step = next((t.count for t in first[1:] if t.scope is Scope.THREAD), None)
+    step = None if strips else next((t.count for t in first[1:] if t.scope is Scope.THREAD), None)
     return RowChoice(grid or 0, step or 0, _threads(last) if most_threads > 1 else 0)
 
 

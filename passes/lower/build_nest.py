@@ -86,6 +86,18 @@ class InPlace:
     moves: tuple[tuple[Value, int, int], ...]
 
 
+@dataclass(frozen=True)
+class InStrips:
+    """A buffer that has a value's dimensions in another order: strips of columns, side by side."""
+
+    buffer: Buffer
+    order: tuple[int, ...]
+
+    def offset(self, index: Sequence[Index], shape: Sequence[int]) -> Index:
+        """Where the buffer has that element of the value."""
+        return linearize([index[d] for d in self.order], [shape[d] for d in self.order])
+
+
 @dataclass(eq=False)
 class NestBuilder:
     """Instructions of one nest.
@@ -160,8 +172,11 @@ class NestBuilder:
         self.depth_of[name] = depth
         return Ref(name)
 
-    def moved(self, place: InPlace, offset: Index) -> Index:
-        """An offset in the block as one in the whole buffer."""
+    def moved(self, place: InPlace | InStrips, index: Sequence[Index], shape: Sequence[int]) -> Index:
+        """Where the buffer has that element of a value that is written into it."""
+        if isinstance(place, InStrips):
+            return place.offset(index, shape)
+        offset = linearize(index, shape)
         for start, limit, stride in place.moves:
             number = self.number(self.value(start, ()))
             offset = add(offset, mul(clamp(number, 0, limit), stride))

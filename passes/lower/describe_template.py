@@ -36,6 +36,8 @@ def row_attrs(group: Group, shape: tuple[int, ...]) -> tuple[Attr, ...]:
     if not shape:
         return (inner,)
     split = prefix_rank(shape, group.rows) if group.rows > 1 else 0
+    if group.columns and split:
+        return _column_attrs(group, split - 1, len(shape) - split - 1)
     grid = [Tile(Scope.GRID, group.programs if _is_counted(group) else None)]
     if group.step > 1:
         grid.append(Tile(Scope.THREAD, group.step))
@@ -43,6 +45,13 @@ def row_attrs(group: Group, shape: tuple[int, ...]) -> tuple[Attr, ...]:
         return ((*grid, *inner), *((inner,) * (len(shape) - 1)))
     outer: tuple[Attr, ...] = (tuple(grid), *(((Tile(Scope.GRID),),) * (split - 1))) if split else ()
     return (*outer, *((inner,) * (len(shape) - split)))
+
+
+def _column_attrs(group: Group, lead: int, middle: int) -> tuple[Attr, ...]:
+    """Of leading dimensions, reduced ones, and the one that is cut into strips."""
+    grid = Tile(Scope.GRID, group.programs if _is_counted(group) else None)
+    last = grid, Tile(Scope.THREAD, group.columns), _team(group)
+    return (*(((Tile(Scope.GRID),),) * lead), *(((_team(group),),) * middle), last)
 
 
 def _is_counted(group: Group) -> bool:

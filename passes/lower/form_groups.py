@@ -44,6 +44,14 @@ REPEATED = 4.0  # the same where it is computed again for every row
 PHASES = 4.0  # what a spill must save, in phases
 
 
+@dataclass(frozen=True)
+class Strips:
+    """Rows that are strips of so many columns each (own_columns)."""
+
+    count: int
+    columns: int
+
+
 @dataclass(eq=False)
 class Grouping:
     """ops: the pattern's, cross reductions replaced by a partial and a combine; in topological order."""
@@ -59,12 +67,15 @@ def form_groups(
     outputs: Iterable[Value],
     profile: Profile,
     fix: Callable[[Mapping[Op, Group]], None] | None = None,
+    strips: Strips | None = None,
 ) -> Grouping:
     """Groups, levels and spills of a pattern whose ops (in program order) are all supported.
 
-    fix: may set the step, programs and threads of the groups that ops are in.
+    fix: may set the step, programs and threads of the groups that ops are in. strips: that are not to be cut.
     """
-    groups = _grow_groups(ops, profile)
+    groups = _grow_groups(ops, profile, math.inf if strips is None else strips.count)
+    for group in groups:
+        group.columns = strips.columns if strips is not None and group.rows == strips.count else 0
     group_of = {op: g for g in groups for op in g.ops}
     choose_steps(groups)
     choose_threads(groups, profile)
@@ -74,7 +85,7 @@ def form_groups(
     return _assign_levels(grouping)
 
 
-def _grow_groups(ops: Sequence[Op], profile: Profile) -> list[Group]:
+def _grow_groups(ops: Sequence[Op], profile: Profile, most_rows: float) -> list[Group]:
     repeats = [op for op in ops if not is_free(op) and _is_loose(op)]
     loose = {v for op in ops if is_free(op) for v in op.results}.union(*(op.results for op in repeats))
     remaining = {op: None for op in ops if not is_free(op)}
@@ -95,7 +106,7 @@ def _grow_groups(ops: Sequence[Op], profile: Profile) -> list[Group]:
     groups: list[Group] = []
     for seed in seeds:
         while remaining and (producer.get(seed) in remaining or _row_users(seed, users, remaining)):
-            group = _grow(seed, users, producer, remaining, crossed, profile)
+            group = _grow(seed, users, producer, remaining, crossed, profile, most_rows)
             if group is None or not group.ops:
                 break
             groups.append(group)
@@ -135,9 +146,10 @@ def _grow(
     remaining: dict[Op, None],
     crossed: set[Value],
     profile: Profile,
+    most_rows: float,
 ) -> Group | None:
     """The largest group around `seed` with the finest rows that all its reductions allow."""
-    for rows in _candidate_rows(seed.shape):
+    for rows in (n for n in _candidate_rows(seed.shape) if n <= most_rows):
         found = spread_rows(seed, rows, users, producer, remaining)
         if found is None:
             continue

@@ -21,7 +21,7 @@ class Group:
     """Ops that share a row space. `largest`: elements of its largest tensor. profile: of their target.
 
     fixed: programs that a template asks for, and threads that share a row; 0: not said. exact: whether it
-    says the threads.
+    says the threads. columns: of the strip that a row is; 0: it is none.
     """
 
     rows: int
@@ -33,6 +33,7 @@ class Group:
     fixed: int = 0
     threads: int = 0
     exact: bool = False
+    columns: int = 0
 
     @property
     def flat(self) -> bool:

@@ -119,7 +119,7 @@ def _nest_cycles(homes: Homes, d: Dealt) -> float:
         if level > len(d.serial):
             around *= rounds * (1 if _in_vectors(homes, i) else width)
         if level > len(d.serial) + len(d.loops):
-            around *= inner
+            around *= max(1, inner // homes.parts(d))
         total += around * _cycles(i)
     return total
 

@@ -19,7 +19,7 @@ from jstitch.ir.reason import Reason
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import Update
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, Place
+from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, InStrips, Place
 from jstitch.passes.lower.describe_template import describe_lane, template_of
 from jstitch.passes.lower.form_groups import Grouping
 from jstitch.passes.lower.form_pattern import FormedPattern, form_pattern
@@ -73,7 +73,7 @@ class _KernelLowering:
     shrink: bool
     updates: Sequence[Update]
     schedules: list[OpSchedule] = field(default_factory=list)
-    written: dict[Value, list[InPlace]] = field(default_factory=dict)
+    written: dict[Value, list[InPlace | InStrips]] = field(default_factory=dict)
     producers: dict[Value, Op] = field(default_factory=dict)
     order: dict[Op, int] = field(default_factory=dict)
     places: dict[Value, Place] = field(default_factory=dict)
@@ -97,6 +97,8 @@ class _KernelLowering:
             if v in by_result:
                 aliases[n] = list(self.inputs).index(by_result[v].op.operands[0])
                 self.written.setdefault(by_result[v].value, []).append(_in_place(by_result[v], b))
+            elif (strips := self.formed.owned.turned.get(v)) is not None:
+                self.written.setdefault(strips.value, []).append(InStrips(b, strips.order))
             else:
                 self.places[v] = Place(b)
         levels = sorted(set(self.grouping.level_of.values()))

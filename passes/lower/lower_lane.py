@@ -39,7 +39,8 @@ class LaneLowering(LaneContext):
             stages.append(self._stage(nodes, key[1]))
         work = sum(math.prod(n.domain) * max(1.0, lookup(n.op.name).cpi) for n in placement.nodes)
         shape = group.rows, group.step, group.programs
-        return Lane(*shape, tuple(stages), group.flat, int(work), group.threads, group.exact, group.counted)
+        said = group.threads, group.exact, group.counted
+        return Lane(*shape, tuple(stages), group.flat, int(work), *said, owns=group.columns)
 
     def _accumulator(self, n: Node, v: Value) -> Place | None:
         """The memory that a reduction's result goes to anyway, when it can accumulate there."""

@@ -30,7 +30,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Index, Var, add, const, delinearize, linearize, mul, var
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import data_operands, identities, prefix_rank
-from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, NestBuilder, Place, literal
+from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, InStrips, NestBuilder, Place, literal
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.trace_lane import Node
@@ -43,12 +43,12 @@ LONG = 4096  # elements of a sum above which it is made in blocks, for its round
 class LaneContext:
     """What the nests of one lane share. stores: memory of outputs and spills. tiles: memory in the arena.
 
-    written: memory of larger tensors that values are written into.
+    written: memory of other tensors that values are written into.
     """
 
     view: LaneView
     stores: Mapping[Value, Place]
-    written: Mapping[Value, Sequence[InPlace]] = field(default_factory=dict)
+    written: Mapping[Value, Sequence[InPlace | InStrips]] = field(default_factory=dict)
     names: Callable[[], str]
     tiles: dict[Value, Place] = field(default_factory=dict)
 
@@ -228,7 +228,7 @@ class NestWriter:
         if n.value in self.lane.view.stored and n.value in self.lane.stores:
             self.builder.store(self.lane.stores[n.value].buffer, offset, name)
         for block in self.lane.written.get(n.value, ()):
-            self.builder.store(block.buffer, self.builder.moved(block, offset), name)
+            self.builder.store(block.buffer, self.builder.moved(block, index, n.value.shape), name)
         if n.value in self.lane.tiles:
             place = self.lane.tiles[n.value]
             self.builder.store(place.buffer, self.builder.tile_offset(offset, n.value, place), name)
@@ -321,7 +321,8 @@ class NestWriter:
         found = [(place.buffer, self.builder.tile_offset(offset, v, place))]
         if v in self.lane.view.stored and v in self.lane.stores:
             found.append((self.lane.stores[v].buffer, offset))
-        found += [(p.buffer, self.builder.moved(p, offset)) for p in self.lane.written.get(v, ())]
+        written = self.lane.written.get(v, ())
+        found += [(p.buffer, self.builder.moved(p, kept, v.shape)) for p in written]
         return found
 
     def _update(self, n: Node, kept: tuple[Index, ...], elements: list[Atomic]) -> None:

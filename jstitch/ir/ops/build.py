@@ -157,6 +157,14 @@ def splat_value(op_: Op | None) -> np.ndarray | None:
     return array.reshape(-1)[:1].reshape(()) if is_splat(array) else None
 
 
+def is_broadcast(op_: Op) -> bool:
+    return op_.name == "stablehlo.broadcast_in_dim"
+
+
+def is_reshape(op_: Op) -> bool:
+    return op_.name == "stablehlo.reshape"
+
+
 def grows(op_: Op) -> bool:
     """Whether the op repeats its operand's elements."""
-    return op_.name == "stablehlo.broadcast_in_dim" and op_.operands[0].tensor.size < op_.result.tensor.size
+    return is_broadcast(op_) and op_.operands[0].tensor.size < op_.result.tensor.size

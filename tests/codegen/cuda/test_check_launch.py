@@ -125,6 +125,11 @@ DEFECTS: dict[str, tuple[Graph, Change, str]] = {
         first(Write, lambda s: replace(s, at=s.at - 1), lambda s: isinstance(s.memory, Shared)),
         "may touch bytes",
     ),
+    "a name of two kinds": (
+        LONG,
+        first(Registers, lambda s: replace(s, name="t"), always),
+        "is a number elsewhere",
+    ),
     "another launch's pointer": (
         SHORT,
         first(Read, lambda s: replace(s, memory=replace(s.memory, pointer="a7")), always),

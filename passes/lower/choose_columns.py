@@ -1,0 +1,125 @@
+"""Whether the programs of a pattern had better own columns than rows, and how many (FS-2018, section 4.3).
+
+    sum over dim 0 of [64, 100000]      800 columns a strip: 125 programs, one phase
+    sum over dim 0 of [401408, 64]      None: a strip would not stay near its program
+    sum over dim 1 of [8, 1024, 256]    16 columns a strip of each of 8 slabs, for a GPU
+
+Rows are right where all cores have some, or where a strip would not stay near its program. Else sums cross
+the rows, which takes two phases more, for their partial results, and reads the rows again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from jstitch.ir.graph import Op, Value
+from jstitch.passes.base.plan import is_free
+from jstitch.passes.base.profile import Profile
+from jstitch.passes.base.row_access import is_reduction
+from jstitch.passes.lower.apply_template import TemplateError
+from jstitch.passes.lower.own_columns import Columns, Owned, keeps_columns, own_columns, wide
+from jstitch.passes.lower.schedule import divisors
+
+RUN = 512  # bytes of a strip's row, at least, for a CPU: shorter loops take longer than a phase more does
+SECTORS = 2  # the same for a GPU
+VECTOR = 16  # bytes that a strip's row had better be a multiple of
+SHARES = 4  # strips for each core of a CPU
+
+
+def in_best_shape(
+    ops: Sequence[Op], outputs: Sequence[Value], profile: Profile, asked: int | None = None
+) -> Owned:
+    """The ops as they are, or in strips of columns.
+
+    asked: a template's columns of a strip; 0: rows; None: what is best. Raises TemplateError.
+    """
+    if asked:
+        return _as_asked(ops, outputs, asked)
+    cut = choose_columns(ops, profile) if profile.columns and asked is None else None
+    owned = None if cut is None else own_columns(ops, outputs, cut)
+    return Owned(ops) if owned is None else owned
+
+
+def _as_asked(ops: Sequence[Op], outputs: Sequence[Value], width: int) -> Owned:
+    found = _largest(ops)
+    if found is None:
+        raise TemplateError("a sum that keeps the last of its dimensions, to own columns of", "none")
+    if found.width % width or found.width == width:
+        raise TemplateError(f"strips of a part of {found.width} columns", str(width))
+    owned = own_columns(ops, outputs, replace(found, width=width))
+    if owned is None:
+        raise TemplateError("ops that want no more of each other than a strip", "others")
+    return owned
+
+
+def choose_columns(ops: Sequence[Op], profile: Profile) -> Columns | None:
+    """How the largest tensor that is reduced so is cut best; None: not at all."""
+    found = _largest(ops)
+    if found is None:
+        return None
+    rows = math.prod(found.shape[: found.lead])
+    length = math.prod(found.shape[found.lead : -1])
+    each = _bytes_of_element(ops, found)
+    room = profile.arena_bytes // (length * each)
+    if rows >= _units(profile):
+        return None
+    size, strips = _narrowest(ops, found), _units(profile) * (1 if profile.machine.device else SHARES)
+    least, most = -(-_run(profile) // size), min(room, found.shape[-1] * rows // strips)
+    widths = [n for n in divisors(found.shape[-1]) if least <= n <= most and n < found.shape[-1]]
+    if not widths:
+        return None
+    whole = [n for n in widths if n * size % VECTOR == 0]
+    return Columns(found.shape, found.lead, max(whole or widths))
+
+
+def _largest(ops: Sequence[Op]) -> Columns | None:
+    """The largest tensor that has such reductions, and no others, in one piece."""
+    found = max(_tensors(ops), key=lambda cut: math.prod(cut.shape), default=None)
+    return found if found is not None and _all_keep(ops, found) else None
+
+
+def _tensors(ops: Sequence[Op]) -> Iterator[Columns]:
+    """What is reduced, over all between its leading and its last dimension, whole."""
+    for op in ops:
+        if not is_reduction(op):
+            continue
+        shape = op.operands[0].shape
+        places = [d for d, n in enumerate(shape) if n > 1]
+        reduced = [n for n, d in enumerate(places) if d in op.attrs["dimensions"]]
+        if reduced and reduced == list(range(reduced[0], len(places) - 1)):
+            yield Columns(wide(shape), reduced[0], wide(shape)[-1])
+
+
+def _all_keep(ops: Sequence[Op], cut: Columns) -> bool:
+    reductions = (op for op in ops if is_reduction(op) and wide(op.operands[0].shape) == cut.shape)
+    return all(keeps_columns(op, cut) for op in reductions)
+
+
+def _inputs(ops: Sequence[Op], cut: Columns) -> dict[Value, None]:
+    """Of the pattern, as large as what is cut."""
+    made = {v for op in ops for v in op.results}
+    used = (v for op in ops if not is_free(op) for v in op.operands if v not in made)
+    return dict.fromkeys(v for v in used if wide(v.shape) == cut.shape)
+
+
+def _bytes_of_element(ops: Sequence[Op], cut: Columns) -> int:
+    """That a program reads, of all inputs."""
+    return max(1, sum(v.tensor.dtype.itemsize for v in _inputs(ops, cut)))
+
+
+def _narrowest(ops: Sequence[Op], cut: Columns) -> int:
+    """Bytes of an element of the input that has least."""
+    return min((v.tensor.dtype.itemsize for v in _inputs(ops, cut)), default=4)
+
+
+def _run(profile: Profile) -> int:
+    """Bytes of a strip's row, at least."""
+    return SECTORS * profile.machine.sector_bytes or RUN
+
+
+def _units(profile: Profile) -> int:
+    """Cores, or multiprocessors."""
+    device = profile.machine.device
+    return device.sms if device is not None else math.ceil(profile.machine.cores)

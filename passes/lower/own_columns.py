@@ -1,0 +1,262 @@
+"""Cut a pattern whose reductions keep the last dimension into strips of columns (FS-2018, section 4.1).
+
+    softmax over dim 0 of [64, 4096]     ->     32 strips of 128 columns, each [64, 128], in one phase
+
+    x' = transpose(reshape(x, [64, 32, 128]), (1, 0, 2))     read in place: an index, no copy
+    m' = reduce(max, x', dims = [1])                         [32, 128]: inside a strip
+    y' = exp(x' - m') / ...                                  stored where [64, 4096] has it
+
+This is the paper's Column schedule. In rows, such a reduction crosses all of them: partial results in one
+phase, combined in the next, and the rows read again. A program that owns columns has all that they need.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from jstitch.ir.graph import Op, Value
+from jstitch.ir.ops import build, lookup
+from jstitch.ir.types import TensorType
+from jstitch.passes.base.plan import is_free
+from jstitch.passes.base.row_access import data_operands, is_reduction
+from jstitch.passes.lower.form_groups import APART, Strips
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How a tensor is cut. shape: without dimensions of one element. lead: leading dimensions, which stay
+    outside the reduced ones. width: elements of the last dimension that one strip has."""
+
+    shape: Shape
+    lead: int
+    width: int
+
+    @property
+    def strips(self) -> int:
+        """Of the last dimension."""
+        return self.shape[-1] // self.width
+
+    @property
+    def whole(self) -> Shape:
+        """The tensor's shape in strips."""
+        return (*self.shape[: self.lead], self.strips, *self.shape[self.lead : -1], self.width)
+
+    @property
+    def kept(self) -> Shape:
+        """That of what its reductions leave, not in strips."""
+        return (*self.shape[: self.lead], self.shape[-1])
+
+    @property
+    def kept_strips(self) -> Shape:
+        return (*self.shape[: self.lead], self.strips, self.width)
+
+
+@dataclass(frozen=True)
+class Turned:
+    """A value in strips that stands for another. order: of its dimensions, as the other's memory has them."""
+
+    value: Value
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Owned:
+    """ops: that make the same. turned: values of the old ops -> what stands for them in strips."""
+
+    ops: Sequence[Op]
+    turned: Mapping[Value, Turned] = field(default_factory=dict)
+    strips: Strips | None = None
+
+    def made(self, v: Value) -> Value:
+        """What the ops make of an old value."""
+        return self.turned[v].value if v in self.turned else v
+
+
+class _CannotOwnError(Exception):
+    """An op that wants more than a strip."""
+
+
+def own_columns(ops: Sequence[Op], outputs: Sequence[Value], cut: Columns) -> Owned | None:
+    """The ops, in program order, in strips; None where one of them wants more than a strip of another."""
+    try:
+        return _Rewriting(cut).run(ops, outputs)
+    except _CannotOwnError:
+        return None
+
+
+class _Rewriting:
+    def __init__(self, cut: Columns) -> None:
+        self.cut = cut
+        self.new: list[Op] = []
+        self.native: dict[Value, Value] = {}
+        self.views: dict[Value, Value] = {}
+
+    def run(self, ops: Sequence[Op], outputs: Sequence[Value]) -> Owned:
+        for op in ops:
+            self._op(op)
+        turned = {v: Turned(self.native[v], self._order(v)) for v in outputs if v in self.native}
+        count = math.prod(self.cut.whole[: self.cut.lead + 1])
+        return Owned(self.new, turned, Strips(count, self.cut.width))
+
+    def _order(self, v: Value) -> tuple[int, ...]:
+        """Of the strips' dimensions: (lead..., middle..., strip, column)."""
+        lead, rank = self.cut.lead, self.native[v].tensor.rank
+        return (*range(lead), *range(lead + 1, rank - 1), lead, rank - 1)
+
+    def _op(self, op: Op) -> None:
+        if is_free(op):
+            self.new.append(op)
+        elif is_reduction(op):
+            self._reduction(op)
+        elif lookup(op.name).op_class.is_elementwise and self._kind(op.results[0]) is not None:
+            self._elementwise(op)
+        elif any(v in self.native for v in op.uses):
+            self._shape_op(op)
+        elif build.is_broadcast(op) and self._kind(op.result) == self.cut.shape:
+            self._broadcast(op)
+        else:
+            self.new.append(op)
+
+    def _kind(self, v: Value) -> Shape | None:
+        """The shape of what is cut or kept, if the value has it but for dimensions of one element."""
+        shape = wide(v.shape)
+        return shape if shape in (self.cut.shape, self.cut.kept) else None
+
+    def _strips(self, kind: Shape) -> Shape:
+        return self.cut.whole if kind == self.cut.shape else self.cut.kept_strips
+
+    def _add(
+        self, op: Op, old: Sequence[Value], shape: Shape, operands: Iterable[Value], **attrs: object
+    ) -> None:
+        results = tuple(Value(TensorType(shape, v.tensor.dtype)) for v in old)
+        self.new.append(replace(op, operands=tuple(operands), results=results, attrs={**op.attrs, **attrs}))
+        self.native.update(zip(old, results, strict=True))
+
+    # -- ops ------------------------------------------------------------------------------------------------
+
+    def _elementwise(self, op: Op) -> None:
+        shape = op.results[0].shape
+        kind = self._kind(op.results[0])
+        assert kind is not None
+        operands = (self._view(v) if v.shape == shape else self._whole(v) for v in op.operands)
+        self._add(op, op.results, self._strips(kind), list(operands))
+
+    def _reduction(self, op: Op) -> None:
+        data = data_operands(op)
+        if self._kind(data[0]) != self.cut.shape or not keeps_columns(op, self.cut):
+            if any(v in self.native for v in op.operands):
+                raise _CannotOwnError
+            self.new.append(op)
+            return
+        lead = self.cut.lead
+        dims = tuple(range(lead + 1, len(self.cut.shape)))
+        inits = [self._whole(v) for v in op.operands[len(data) :]]
+        views = [self._view(v) for v in data]
+        self._add(op, op.results, self.cut.kept_strips, [*views, *inits], dimensions=dims)
+
+    def _shape_op(self, op: Op) -> None:
+        """Of something in strips: it gets or loses dimensions of one element, or repeats what is kept."""
+        v = op.operands[0]
+        kind = self._kind(op.result)
+        if kind is None or any(u in self.native for u in op.uses[1:]):
+            raise _CannotOwnError
+        if build.is_broadcast(op):
+            self._broadcast(op)
+        elif build.is_reshape(op) and kind == self._kind(v):
+            self.native[op.result] = self.native[v]
+        else:
+            raise _CannotOwnError
+
+    def _broadcast(self, op: Op) -> None:
+        """Where each dimension goes among those of more than one element, then among those of the strips."""
+        v, shape = op.operands[0], op.result.shape
+        kind = self._kind(op.result)
+        assert kind is not None
+        place = {d: n for n, d in enumerate(d for d, size in enumerate(shape) if size > 1)}
+        pairs = zip(v.shape, op.attrs["broadcast_dimensions"], strict=True)
+        dims = [place[d] for size, d in pairs if size > 1]
+        if dims == list(range(len(kind))):
+            self.native[op.result] = self._view(v)
+            return
+        roles = [self._role(n, kind) for n in dims]
+        last = len(self.cut.shape) - 1
+        cut = bool(roles) and roles[-1] == last
+        source = self._parts(v, cut)
+        to = [self._place(role, kind) for role in roles]
+        to = [*to[:-1], self.cut.lead, len(self._strips(kind)) - 1] if cut else to
+        found = self._reordered(source, to)
+        self._add(op, op.results, self._strips(kind), [found[0]], broadcast_dimensions=found[1])
+
+    def _role(self, n: int, kind: Shape) -> int:
+        """The number, among the cut tensor's dimensions, of dimension n of a value of this kind."""
+        return n if kind == self.cut.shape or n < self.cut.lead else len(self.cut.shape) - 1
+
+    def _place(self, role: int, kind: Shape) -> int:
+        """Where, in strips, a dimension stands that is not cut."""
+        if role < self.cut.lead:
+            return role
+        if kind != self.cut.shape:
+            raise _CannotOwnError
+        return role + 1
+
+    def _reordered(self, v: Value, dims: list[int]) -> tuple[Value, tuple[int, ...]]:
+        """A broadcast's dimensions must ascend."""
+        order = sorted(range(len(dims)), key=dims.__getitem__)
+        if order != list(range(len(dims))):
+            v = self._apart(build.transpose(v, order))
+        return v, tuple(sorted(dims))
+
+    def _parts(self, v: Value, cut: bool) -> Value:
+        """A value that is repeated: its last dimension in strips, and none of one element."""
+        if v in self.native:
+            lead = len(self.native[v].shape) - 2  # strip and column: next to each other
+            if self._kind(v) != self.cut.kept or lead != self.cut.lead:
+                raise _CannotOwnError
+            return self.native[v]
+        shape = wide(v.shape)
+        parts = (*shape[:-1], self.cut.strips, self.cut.width) if cut else shape
+        return v if parts == v.shape else self._apart(build.reshape(v, parts))
+
+    # -- values ---------------------------------------------------------------------------------------------
+
+    def _whole(self, v: Value) -> Value:
+        if v in self.native:
+            raise _CannotOwnError
+        return v
+
+    def _view(self, v: Value) -> Value:
+        """In strips, whoever makes it."""
+        if v in self.native:
+            return self.native[v]
+        if v not in self.views:
+            kind = self._kind(v)
+            assert kind is not None
+            parts = (*kind[:-1], self.cut.strips, self.cut.width)
+            cut = self._apart(build.reshape(v, parts))
+            lead, rank = self.cut.lead, len(parts)
+            order = (*range(lead), rank - 2, *range(lead, rank - 2), rank - 1)
+            ordered = order == tuple(range(rank))
+            self.views[v] = cut if ordered else self._apart(build.transpose(cut, order))
+        return self.views[v]
+
+    def _apart(self, view: Op) -> Value:
+        """A view of memory: nobody shares rows by it."""
+        self.new.append(replace(view, attrs={**view.attrs, APART: True}))
+        return view.result
+
+
+def wide(shape: Shape) -> Shape:
+    """Without dimensions of one element."""
+    return tuple(n for n in shape if n > 1)
+
+
+def keeps_columns(op: Op, cut: Columns) -> bool:
+    """Whether a reduction of the cut tensor reduces all between its leading and its last dimension."""
+    shape = op.operands[0].shape
+    places = [d for d, n in enumerate(shape) if n > 1]
+    reduced = [n for n, d in enumerate(places) if d in op.attrs["dimensions"]]
+    return reduced == list(range(cut.lead, len(cut.shape) - 1))

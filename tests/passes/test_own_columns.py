@@ -1,0 +1,247 @@
+"""Programs that own columns: chosen where they are better, right on all machines, asked for by templates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jstitch
+from jstitch.codegen.interpret_kernel import interpret_kernel
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.frontend.importer import import_module
+from jstitch.ir.graph import Graph
+from jstitch.ir.interpret import interpret
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.profile import Profile
+from jstitch.passes.graph.pipeline import run
+from jstitch.passes.lower.build_nest import CannotLowerError
+from jstitch.passes.lower.check_kernel import check_kernel
+from jstitch.passes.lower.choose_template import best_kernel
+from tests.codegen.cuda import stitched
+from tests.codegen.cuda.stitched import SPEC, stitch
+from tests.contexts import CPU_PROFILE, H200_PROFILE, on
+
+Array = Any
+SMALL = replace(SPEC, sms=4)  # so few multiprocessors that tests need few columns
+TARGETS: dict[str, Profile] = {
+    "cpu": CPU_PROFILE,
+    "h200": replace(H200_PROFILE, machine=replace(H200_PROFILE.machine, device=SMALL)),
+}
+REDUCTIONS = (jnp.max, jnp.sum, jnp.mean, jnp.min, jnp.var)
+
+
+def program(seed: int, target: str) -> tuple[Callable[..., Any], list[np.ndarray]]:
+    """Sums over all but the last dimension, or but the first, too, what is made of them; and arguments."""
+    random, numbers = Random(seed), np.random.default_rng(seed)
+    lead = random.choice(((), (), (), (2,), (3,)))
+    middle = random.choice(((5,), (9,), (12,), (4, 3), (1, 8), (3, 1, 2)))
+    dtype = random.choice((np.float32, np.float32, np.float16))
+    columns = random.choice((1024, 1280) if target == "cpu" else (256, 320, 512)) * 4 // dtype().itemsize
+    shape = (*lead, *middle, columns)
+    axes = tuple(range(len(lead), len(shape) - 1))
+    turns = [
+        (random.choice(REDUCTIONS), random.random() < 0.5, random.randrange(4 if dtype is np.float32 else 3))
+        for _ in range(random.randint(1, 3))
+    ]
+    returned = random.randrange(3)
+
+    def f(x: Array, scale: Array, weights: Array) -> tuple[Array, ...]:
+        y = x * scale + weights.reshape(*middle, 1)
+        made: list[Array] = []
+        for reduce, keeps, then in turns:
+            found = reduce(y, axis=axes, keepdims=keeps)
+            s = found if keeps else jnp.expand_dims(found, axes)
+            y = (y - s, jnp.exp(-jnp.abs(y - s)), y * jnp.tanh(s), jnp.where(y > s, y, s * 0.5))[then]
+            made.append(found)
+        return ((y,), (y, *made), (*made, (y * y).sum(axes)))[returned]
+
+    sizes = shape, (columns,), middle
+    return f, [numbers.normal(size=size).astype(dtype) for size in sizes]
+
+
+def graph_of(f: Callable[..., Any], args: Sequence[Any], context: Context) -> Graph:
+    return run(import_module(jax.jit(f).lower(*args).compiler_ir("stablehlo")), context)
+
+
+def lower(graph: Graph, context: Context) -> Kernel:
+    return best_kernel("k", graph.ops, graph.inputs, graph.outputs, context)
+
+
+def widths(kernel: Kernel) -> set[int]:
+    return {lane.owns for phase in kernel.phases for lane in phase.lanes}
+
+
+def close(found: Sequence[Any], graph: Graph, args: Sequence[np.ndarray]) -> None:
+    for a, b in zip(found, interpret(graph, args), strict=True):
+        error = 2e-2 if a.dtype == np.float16 else 1e-4
+        size = float(np.abs(b).max())
+        np.testing.assert_allclose(np.float64(a), np.float64(b), rtol=error, atol=error * max(1.0, size))
+
+
+def softmax(x: Array) -> Array:
+    return jax.nn.softmax(x, 0)
+
+
+def batch_norm(x: Array, gamma: Array, beta: Array) -> Array:
+    return (x - x.mean(0)) * jax.lax.rsqrt(x.var(0) + 1e-5) * gamma + beta
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("seed", range(16))
+def test_kernels_in_strips_compute_the_same(seed: int, target: str) -> None:
+    f, args = program(seed, target)
+    context = on(TARGETS[target], verify=True)
+    graph = graph_of(f, args, context)
+    kernel = lower(graph, context)
+    check_kernel(kernel)
+    close(interpret_kernel(kernel, args), graph, args)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_most_such_programs_own_columns_in_one_phase(target: str) -> None:
+    owned = 0
+    for seed in range(16):
+        f, args = program(seed, target)
+        context = on(TARGETS[target])
+        kernel = lower(graph_of(f, args, context), context)
+        if widths(kernel) != {0}:
+            owned += 1
+            assert len(kernel.phases) == 1, seed
+    assert owned > 8
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_launches_in_strips(seed: int) -> None:
+    """In the simulator, with races and bounds."""
+    f, args = program(seed, "h200")
+    context = on(TARGETS["h200"])
+    graph = graph_of(f, args, context)
+    made = stitch(graph, TARGETS["h200"], donate=seed % 2 == 0)
+    close(made.run([a.copy() for a in args], stitched.simulated), graph, args)
+
+
+@pytest.mark.skipif(stitched.WHY_NO_PTX is not None, reason=str(stitched.WHY_NO_PTX))
+@pytest.mark.parametrize("rows", [24, 130])
+def test_strips_as_ptx(rows: int) -> None:
+    """Threads of a team share the sum of a column."""
+    args = [np.random.default_rng(0).normal(size=(rows, 256)).astype(np.float32)]
+    graph = graph_of(softmax, args, on(TARGETS["h200"]))
+    made = stitch(graph, TARGETS["h200"])
+    assert any("every part of the sums" in source.text for source in made.sources)
+    close(made.run(args, stitched.interpreted), graph, args)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_on_this_machine(seed: int) -> None:
+    f, args = program(seed, "cpu")
+    found = jstitch.jit(f, options=jstitch.CompileOptions(tune="off", strict=True))(*args)
+    context = on(CPU_PROFILE)
+    close([np.asarray(v) for v in found], graph_of(f, args, context), args)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_columns_switched_off(target: str) -> None:
+    """Sums over rows then take phases for partial results."""
+    profile = TARGETS[target]
+    graph = graph_of(softmax, [jnp.zeros((64, 4096))], on(profile))
+    owned, rows = (lower(graph, on(p)) for p in (profile, replace(profile, columns=False)))
+    assert (len(owned.phases), widths(rows)) == (1, {0})
+    assert len(rows.phases) > 1
+    assert owned.scratch_bytes == 0 < rows.scratch_bytes
+
+
+def test_the_option_switches_columns_off() -> None:
+    x = jnp.zeros((64, 4096))
+    for target in ("cpu", "h200"):
+        texts = (
+            str(jstitch.explain(softmax, jstitch.CompileOptions(target=target, tune="off", without=w))(x))
+            for w in ((), ("columns",))
+        )
+        assert ["strips of" in text for text in texts] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("f", "shapes"),
+    [
+        (softmax, [(100_000, 512)]),  # a strip would not stay near its program
+        (softmax, [(64, 1009)]),  # a prime number of columns
+        (lambda x: jax.nn.softmax(x, -1), [(64, 4096)]),  # nothing crosses rows
+        (lambda x: jax.nn.softmax(x, 0) + jax.nn.softmax(x, 1), [(64, 4096)]),  # rows are needed, too
+        (lambda x: jax.nn.softmax(x, 1), [(512, 64, 256)]),  # rows are enough
+    ],
+)
+def test_rows_where_these_are_better(f: Callable[..., Any], shapes: Sequence[tuple[int, ...]]) -> None:
+    for profile in (CPU_PROFILE, H200_PROFILE):
+        graph = graph_of(f, [jnp.zeros(s) for s in shapes], on(profile))
+        assert widths(lower(graph, on(profile))) == {0}
+
+
+# -- templates --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("f", [softmax, batch_norm])
+def test_a_kernels_own_template_gives_it_again(f: Callable[..., Any], target: str) -> None:
+    context = on(TARGETS[target])
+    args = [jnp.zeros((64, 4096)), jnp.zeros(4096), jnp.zeros(4096)][: 1 if f is softmax else 3]
+    graph = graph_of(f, args, context)
+    kernel = lower(graph, context)
+    again = lower(graph, on(TARGETS[target], template=str(kernel.template)))
+    assert again.template == kernel.template
+    assert widths(again) == widths(kernel) != {0}
+
+
+@pytest.mark.parametrize("width", [32, 64, 256, 1024])
+@pytest.mark.parametrize("programs", [2, 4])
+def test_strips_that_are_asked_for(width: int, programs: int) -> None:
+    args = [np.random.default_rng(0).normal(size=(6, 2048)).astype(np.float32)]
+    for profile, team in ((CPU_PROFILE, "THREAD"), (TARGETS["h200"], "CTA_128")):
+        text = f"reduce_0[{team}, GRID_{programs}-THREAD_{width}-{team}]S;"
+        if 2048 // width < programs:
+            continue
+        context = on(profile, template=text)
+        graph = graph_of(softmax, args, context)
+        kernel = lower(graph, context)
+        (lane,) = kernel.phases[0].lanes
+        assert (lane.owns, lane.rows, lane.programs) == (width, 2048 // width, programs)
+        assert lane.threads == (1 if profile.most_threads == 1 else 128) or lane.threads == 0
+        close(interpret_kernel(kernel, args), graph, args)
+
+
+def test_rows_that_are_asked_for() -> None:
+    context = on(CPU_PROFILE, template="reduce_0.partial[GRID_8-THREAD_4, THREAD];")
+    kernel = lower(graph_of(softmax, [jnp.zeros((64, 4096))], context), context)
+    assert widths(kernel) == {0}
+    assert kernel.phases[0].lanes[0].programs == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("reduce_0[THREAD, GRID_8-THREAD_100-THREAD]S;", "a part of 4096 columns"),
+        ("reduce_0[THREAD, GRID_4-THREAD_4096-THREAD]S;", "a part of 4096 columns"),
+        (
+            "reduce_0[THREAD, GRID_8-THREAD_64-THREAD]S; divide_0[THREAD, GRID_8-THREAD_128-THREAD];",
+            "one width",
+        ),
+    ],
+)
+def test_strips_that_cannot_be(text: str, why: str) -> None:
+    context = on(CPU_PROFILE, template=text)
+    graph = graph_of(softmax, [jnp.zeros((64, 4096))], context)
+    with pytest.raises(CannotLowerError, match=why):
+        lower(graph, context)
+
+
+def test_columns_of_what_reduces_rows_are_refused() -> None:
+    context = on(CPU_PROFILE, template="reduce_0[THREAD, GRID_8-THREAD_64-THREAD]S;")
+    graph = graph_of(lambda x: jax.nn.softmax(x, 1), [jnp.zeros((64, 4096))], context)
+    with pytest.raises(CannotLowerError, match="keeps the last"):
+        lower(graph, context)

@@ -24,8 +24,10 @@ from jstitch.passes.lower.schedule import divisors
 
 RUN = 512  # bytes of a strip's row, at least, for a CPU: shorter loops take longer than a phase more does
 SECTORS = 2  # the same for a GPU
-VECTOR = 16  # bytes that a strip's row had better be a multiple of
-SHARES = 4  # strips for each core of a CPU
+VECTORS = 128, 16  # bytes that it had better be a multiple of, for a CPU, whose loops are unrolled, and a GPU
+LONG = 4096  # bytes of one from which on what is left over does not matter
+BUSY = 0.85  # of the cores, at least
+SHARES = 4, 2  # strips for each core of a CPU, the better number first
 
 
 def in_best_shape(
@@ -37,7 +39,7 @@ def in_best_shape(
     """
     if asked:
         return _as_asked(ops, outputs, asked)
-    cut = choose_columns(ops, profile) if profile.columns and asked is None else None
+    cut = choose_columns(ops, outputs, profile) if profile.columns and asked is None else None
     owned = None if cut is None else own_columns(ops, outputs, cut)
     return Owned(ops) if owned is None else owned
 
@@ -54,24 +56,39 @@ def _as_asked(ops: Sequence[Op], outputs: Sequence[Value], width: int) -> Owned:
     return owned
 
 
-def choose_columns(ops: Sequence[Op], profile: Profile) -> Columns | None:
+def choose_columns(ops: Sequence[Op], outputs: Sequence[Value], profile: Profile) -> Columns | None:
     """How the largest tensor that is reduced so is cut best; None: not at all."""
     found = _largest(ops)
-    if found is None:
+    rows = 0 if found is None else math.prod(found.shape[: found.lead])
+    if found is None or rows >= _units(profile):
         return None
-    rows = math.prod(found.shape[: found.lead])
     length = math.prod(found.shape[found.lead : -1])
-    each = _bytes_of_element(ops, found)
-    room = profile.arena_bytes // (length * each)
-    if rows >= _units(profile):
-        return None
-    size, strips = _narrowest(ops, found), _units(profile) * (1 if profile.machine.device else SHARES)
-    least, most = -(-_run(profile) // size), min(room, found.shape[-1] * rows // strips)
-    widths = [n for n in divisors(found.shape[-1]) if least <= n <= most and n < found.shape[-1]]
-    if not widths:
-        return None
-    whole = [n for n in widths if n * size % VECTOR == 0]
-    return Columns(found.shape, found.lead, max(whole or widths))
+    room = profile.arena_bytes // (length * _bytes_of_element(ops, outputs, found, profile))
+    size = _narrowest(ops, found)
+    if profile.machine.device is not None:
+        widths = _widths(found, SECTORS * profile.machine.sector_bytes // size, room, _units(profile))
+        whole = [n for n in widths if n * size % VECTORS[1] == 0]
+        return replace(found, width=max(whole or widths)) if widths else None
+    for shares in SHARES:
+        widths = _widths(found, -(-RUN // size), room, shares * _units(profile))
+        whole = [n for n in widths if n * size % VECTORS[0] == 0 or n * size >= LONG]
+        whole = [n for n in whole if _busy(found.shape[-1] // n * rows, _units(profile)) >= BUSY]
+        if whole:
+            return replace(found, width=max(whole))
+    return None
+
+
+def _widths(cut: Columns, least: int, most: int, strips: int) -> list[int]:
+    """Of at least so many strips."""
+    columns, rows = cut.shape[-1], math.prod(cut.shape[: cut.lead])
+    return [
+        n for n in divisors(columns) if least <= n <= most and columns // n * rows >= strips and n < columns
+    ]
+
+
+def _busy(strips: int, cores: int) -> float:
+    """The share of the cores' time that has a strip."""
+    return strips / (-(-strips // cores) * cores)
 
 
 def _largest(ops: Sequence[Op]) -> Columns | None:
@@ -104,19 +121,15 @@ def _inputs(ops: Sequence[Op], cut: Columns) -> dict[Value, None]:
     return dict.fromkeys(v for v in used if wide(v.shape) == cut.shape)
 
 
-def _bytes_of_element(ops: Sequence[Op], cut: Columns) -> int:
-    """That a program reads, of all inputs."""
-    return max(1, sum(v.tensor.dtype.itemsize for v in _inputs(ops, cut)))
+def _bytes_of_element(ops: Sequence[Op], outputs: Sequence[Value], cut: Columns, profile: Profile) -> int:
+    """That a program has near it: of all inputs, and of a CPU, whose caches hold what is written, outputs."""
+    written = [] if profile.machine.device else [v for v in outputs if wide(v.shape) == cut.shape]
+    return max(1, sum(v.tensor.dtype.itemsize for v in (*_inputs(ops, cut), *written)))
 
 
 def _narrowest(ops: Sequence[Op], cut: Columns) -> int:
     """Bytes of an element of the input that has least."""
     return min((v.tensor.dtype.itemsize for v in _inputs(ops, cut)), default=4)
-
-
-def _run(profile: Profile) -> int:
-    """Bytes of a strip's row, at least."""
-    return SECTORS * profile.machine.sector_bytes or RUN
 
 
 def _units(profile: Profile) -> int:

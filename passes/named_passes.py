@@ -26,6 +26,8 @@ from jstitch.passes.fuse.finish_plan import FINISH
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
 from jstitch.passes.graph.pipeline import PIPELINE
+from jstitch.passes.lower.choose_columns import in_best_shape
+from jstitch.passes.lower.own_columns import as_they_were, own_columns
 from jstitch.passes.lower.rewrite_sums import SUMS
 from jstitch.passes.lower.split_reductions import split_reductions
 from jstitch.passes.planners import AUTO, BEST, PLANNERS
@@ -51,6 +53,13 @@ def _on_ops(change: Callable[[Sequence[Op], Sequence[Value], Profile], Sequence[
     return _on_frames(changed)
 
 
+def _in_strips(frame: Graph, context: Context) -> Graph:
+    """As lowering does to a pattern's ops; what they make is put together again."""
+    parts = in_best_shape(frame.ops, frame.outputs, context.profile)
+    ops, outputs = as_they_were(parts, frame.outputs)
+    return Graph(frame.inputs, tuple(ops), tuple(outputs))
+
+
 PREPARATION = (
     graph_pass("copy_returned", run_on=copy_returned, about=copy_returned),
     graph_pass("keep_counters", run_on=on_any_target(keep_counters), about=keep_counters),
@@ -64,6 +73,7 @@ PASSES: tuple[NamedPass, ...] = (
     *(p for planner in PLANNERS.values() for p in planner.passes),
     *{p.name: replace(p, settings={}) for p in FINISH}.values(),
     plan_pass("absorb_updates", run_on=absorb_updates, about=absorb_updates),
+    graph_pass("own_columns", run_on=_on_frames(_in_strips), about=own_columns),
     *(graph_pass(about.__name__, run_on=_on_ops(rewrite), about=about) for about, rewrite in SUMS),
     graph_pass(
         "split_reductions",

@@ -23,9 +23,8 @@ from jstitch.passes.base.remember import per_object
 from jstitch.passes.base.row_access import data_operands, is_reduction
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.cost.turned_reads import is_turned, turned_reads
-from jstitch.passes.lower.choose_columns import in_best_shape
-from jstitch.passes.lower.form_groups import PARTIAL, Grouping, form_groups
-from jstitch.passes.lower.rewrite_sums import rewrite_sums
+from jstitch.passes.lower.form_groups import APART, PARTIAL, Grouping, form_groups
+from jstitch.passes.lower.rewrite_ops import rewrite_ops
 
 
 @dataclass(frozen=True)
@@ -89,10 +88,9 @@ class _Formed:
 
 @per_object
 def _formed(pattern: FusionPattern, profile: Profile) -> _Formed:
-    owned = in_best_shape(pattern.ops, pattern.outputs, profile)
-    outputs = [owned.made(v) for v in pattern.outputs]
-    ops = rewrite_sums(owned.ops, outputs, profile)
-    return _Formed(form_groups(ops, outputs, profile, strips=owned.strips), outputs)
+    found = rewrite_ops(pattern.ops, pattern.outputs, profile, pattern.updates)
+    grouping = form_groups(found.ops, found.outputs, profile, strips=found.strips)
+    return _Formed(grouping, found.outputs)
 
 
 def wide_sums(pattern: FusionPattern, profile: Profile) -> int:
@@ -129,6 +127,7 @@ def _lane_cost(
     if not written:  # nothing but what other lanes compute in place
         return CostEstimate()
     reads: set[Value] = set()
+    viewed: dict[Value, int] = {}  # elements, of what only a part is looked at of
     cycles = 0.0
     todo = [v for op in ops for v in op.operands]
     seen: set[Value] = set()
@@ -143,11 +142,14 @@ def _lane_cost(
         elif op not in chosen and not is_free(op):
             cycles += work(op, machine)
             todo += op.operands
+            if op.attrs.get(APART):
+                viewed[op.operands[0]] = op.result.tensor.size
     group = grouping.group_of[ops[0]]
     cycles += sum(work(op, machine) for op in ops)
     parallel = group.programs >= machine.cores or cycles < machine.serial_work
     serial = 1.0 if parallel else machine.cores
-    nbytes = sum(v.tensor.nbytes for v in (*reads, *written))
+    nbytes = sum(v.tensor.nbytes for v in written)
+    nbytes += sum(viewed.get(v, v.tensor.size) * v.tensor.dtype.itemsize for v in reads)
     if sector:
         turned = turned_reads(ops, group.rows, reads, written, producers, sector)
         nbytes += sum(v.tensor.size * sector - v.tensor.nbytes for v in turned)

@@ -88,13 +88,14 @@ def label_partials(ops: Sequence[Op], labels: Mapping[Value, str]) -> dict[Value
     return found
 
 
-def fix_groups(template: Template, group_of: Mapping[Op, Group]) -> None:
+def fix_groups(template: Template, labels: Mapping[Value, str], group_of: Mapping[Op, Group]) -> None:
     """Set what the template says of the groups. Raises TemplateError."""
-    labels = label_ops(list(group_of))
     schedules = {s.op: s for s in template.schedules}
     _check_known(schedules, labels)
     said: dict[int, tuple[OpSchedule, RowChoice]] = {}
     for op, group in group_of.items():
+        if group.columns and group.rows == 1:
+            continue  # what is left over behind the strips is one program's
         for schedule in _schedules(op, group, labels, schedules):
             choice = row_choice(schedule, group.profile.most_threads, group.columns > 0)
             known = said.setdefault(id(group), (schedule, choice))

@@ -88,14 +88,18 @@ class InPlace:
 
 @dataclass(frozen=True)
 class InStrips:
-    """A buffer that has a value's dimensions in another order: strips of columns, side by side."""
+    """A buffer whose columns, from `first` on, a value has in strips. strides: of the value's dimensions."""
 
     buffer: Buffer
-    order: tuple[int, ...]
+    strides: tuple[int, ...]
+    first: int
 
-    def offset(self, index: Sequence[Index], shape: Sequence[int]) -> Index:
+    def offset(self, index: Sequence[Index]) -> Index:
         """Where the buffer has that element of the value."""
-        return linearize([index[d] for d in self.order], [shape[d] for d in self.order])
+        found = const(self.first)
+        for e, stride in zip(index, self.strides, strict=True):
+            found = add(found, mul(e, stride))
+        return found
 
 
 @dataclass(eq=False)
@@ -175,7 +179,7 @@ class NestBuilder:
     def moved(self, place: InPlace | InStrips, index: Sequence[Index], shape: Sequence[int]) -> Index:
         """Where the buffer has that element of a value that is written into it."""
         if isinstance(place, InStrips):
-            return place.offset(index, shape)
+            return place.offset(index)
         offset = linearize(index, shape)
         for start, limit, stride in place.moves:
             number = self.number(self.value(start, ()))

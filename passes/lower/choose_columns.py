@@ -19,20 +19,20 @@ from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.lower.apply_template import TemplateError
-from jstitch.passes.lower.own_columns import Columns, Owned, keeps_columns, own_columns, wide
-from jstitch.passes.lower.schedule import divisors
+from jstitch.passes.lower.own_columns import Columns, Part, keeps_columns, own_columns, wide
 
 RUN = 512  # bytes of a strip's row, at least, for a CPU: shorter loops take longer than a phase more does
 SECTORS = 2  # the same for a GPU
-VECTORS = 128, 16  # bytes that it had better be a multiple of, for a CPU, whose loops are unrolled, and a GPU
-LONG = 4096  # bytes of one from which on what is left over does not matter
+VECTORS = 128, 16  # bytes that it is a multiple of, for a CPU, whose loops are unrolled, and for a GPU
 BUSY = 0.85  # of the cores, at least
-SHARES = 4, 2  # strips for each core of a CPU, the better number first
+SHARES = 4.0, 2.0  # strips for each core of a CPU, the better number first
+GPU_SHARES = 1.0, 1 / 8  # the same for a GPU, whose launches cost more than what of it does nothing
+SMALL = 1 << 20  # where a tensor has no more elements than so many
 
 
 def in_best_shape(
     ops: Sequence[Op], outputs: Sequence[Value], profile: Profile, asked: int | None = None
-) -> Owned:
+) -> Sequence[Part]:
     """The ops as they are, or in strips of columns.
 
     asked: a template's columns of a strip; 0: rows; None: what is best. Raises TemplateError.
@@ -41,14 +41,14 @@ def in_best_shape(
         return _as_asked(ops, outputs, asked)
     cut = choose_columns(ops, outputs, profile) if profile.columns and asked is None else None
     owned = None if cut is None else own_columns(ops, outputs, cut)
-    return Owned(ops) if owned is None else owned
+    return [Part(ops)] if owned is None else owned
 
 
-def _as_asked(ops: Sequence[Op], outputs: Sequence[Value], width: int) -> Owned:
+def _as_asked(ops: Sequence[Op], outputs: Sequence[Value], width: int) -> Sequence[Part]:
     found = _largest(ops)
     if found is None:
         raise TemplateError("a sum that keeps the last of its dimensions, to own columns of", "none")
-    if found.width % width or found.width == width:
+    if width >= found.width:
         raise TemplateError(f"strips of a part of {found.width} columns", str(width))
     owned = own_columns(ops, outputs, replace(found, width=width))
     if owned is None:
@@ -59,31 +59,41 @@ def _as_asked(ops: Sequence[Op], outputs: Sequence[Value], width: int) -> Owned:
 def choose_columns(ops: Sequence[Op], outputs: Sequence[Value], profile: Profile) -> Columns | None:
     """How the largest tensor that is reduced so is cut best; None: not at all."""
     found = _largest(ops)
-    rows = 0 if found is None else math.prod(found.shape[: found.lead])
-    if found is None or rows >= _units(profile):
+    if found is None or math.prod(found.shape[: found.lead]) >= _units(profile):
         return None
     length = math.prod(found.shape[found.lead : -1])
     room = profile.arena_bytes // (length * _bytes_of_element(ops, outputs, found, profile))
     size = _narrowest(ops, found)
-    if profile.machine.device is not None:
-        widths = _widths(found, SECTORS * profile.machine.sector_bytes // size, room, _units(profile))
-        whole = [n for n in widths if n * size % VECTORS[1] == 0]
-        return replace(found, width=max(whole or widths)) if widths else None
-    for shares in SHARES:
-        widths = _widths(found, -(-RUN // size), room, shares * _units(profile))
-        whole = [n for n in widths if n * size % VECTORS[0] == 0 or n * size >= LONG]
-        whole = [n for n in whole if _busy(found.shape[-1] // n * rows, _units(profile)) >= BUSY]
-        if whole:
-            return replace(found, width=max(whole))
-    return None
+    if profile.machine.device is None:
+        least, vector, shares = -(-RUN // size), max(1, VECTORS[0] // size), list(SHARES)
+    else:
+        least, vector = SECTORS * profile.machine.sector_bytes // size, max(1, VECTORS[1] // size)
+        shares = [n for n in GPU_SHARES if n >= 1 or math.prod(found.shape) <= SMALL]
+    every = (_best(found, least, vector, room, profile, share) for share in shares)
+    return next((cut for cut in every if cut is not None), None)
 
 
-def _widths(cut: Columns, least: int, most: int, strips: int) -> list[int]:
-    """Of at least so many strips."""
-    columns, rows = cut.shape[-1], math.prod(cut.shape[: cut.lead])
-    return [
-        n for n in divisors(columns) if least <= n <= most and columns // n * rows >= strips and n < columns
-    ]
+def _best(
+    cut: Columns, least: int, vector: int, most: int, profile: Profile, shares: float
+) -> Columns | None:
+    """The widest strips of whole vectors, with little or nothing left over, that keep the target busy.
+
+    least, most: columns of one. shares: strips for each core.
+    """
+    rows, units = math.prod(cut.shape[: cut.lead]), _units(profile)
+    widths = range(-(-least // vector) * vector, min(most, cut.width // 2) + 1, vector)
+    found = [replace(cut, width=n) for n in widths if n * shares * units <= cut.width * rows]
+    if profile.machine.device is None:
+        found = [c for c in found if _busy((c.strips + (c.rest is not None)) * rows, units) >= BUSY]
+    return max(found, key=_worth, default=None)
+
+
+def _worth(cut: Columns) -> float:
+    """The width, less where what is left over is a strip's work, or much less than a strip."""
+    rest = cut.rest
+    if rest is None:
+        return float(cut.width)
+    return cut.width * (0.75 if 2 * rest.width >= cut.width else 0.5)
 
 
 def _busy(strips: int, cores: int) -> float:

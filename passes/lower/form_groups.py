@@ -67,15 +67,14 @@ def form_groups(
     outputs: Iterable[Value],
     profile: Profile,
     fix: Callable[[Mapping[Op, Group]], None] | None = None,
-    strips: Strips | None = None,
+    strips: Mapping[Op, Strips] | None = None,
 ) -> Grouping:
     """Groups, levels and spills of a pattern whose ops (in program order) are all supported.
 
-    fix: may set the step, programs and threads of the groups that ops are in. strips: that are not to be cut.
+    fix: may set the step, programs and threads of the groups that ops are in. strips: that ops are in, and
+    that are not to be cut.
     """
-    groups = _grow_groups(ops, profile, math.inf if strips is None else strips.count)
-    for group in groups:
-        group.columns = strips.columns if strips is not None and group.rows == strips.count else 0
+    groups = _grow_groups(ops, profile, strips or {})
     group_of = {op: g for g in groups for op in g.ops}
     choose_steps(groups)
     choose_threads(groups, profile)
@@ -85,7 +84,7 @@ def form_groups(
     return _assign_levels(grouping)
 
 
-def _grow_groups(ops: Sequence[Op], profile: Profile, most_rows: float) -> list[Group]:
+def _grow_groups(ops: Sequence[Op], profile: Profile, strips: Mapping[Op, Strips]) -> list[Group]:
     repeats = [op for op in ops if not is_free(op) and _is_loose(op)]
     loose = {v for op in ops if is_free(op) for v in op.results}.union(*(op.results for op in repeats))
     remaining = {op: None for op in ops if not is_free(op)}
@@ -106,7 +105,8 @@ def _grow_groups(ops: Sequence[Op], profile: Profile, most_rows: float) -> list[
     groups: list[Group] = []
     for seed in seeds:
         while remaining and (producer.get(seed) in remaining or _row_users(seed, users, remaining)):
-            group = _grow(seed, users, producer, remaining, crossed, profile, most_rows)
+            found = strips.get(producer[seed]) if seed in producer else None
+            group = _grow(seed, users, producer, remaining, crossed, profile, found)
             if group is None or not group.ops:
                 break
             groups.append(group)
@@ -146,10 +146,12 @@ def _grow(
     remaining: dict[Op, None],
     crossed: set[Value],
     profile: Profile,
-    most_rows: float,
+    strips: Strips | None,
 ) -> Group | None:
     """The largest group around `seed` with the finest rows that all its reductions allow."""
-    for rows in (n for n in _candidate_rows(seed.shape) if n <= most_rows):
+    for rows in _candidate_rows(seed.shape):
+        if strips is not None and rows > strips.count:
+            continue
         found = spread_rows(seed, rows, users, producer, remaining)
         if found is None:
             continue
@@ -157,7 +159,8 @@ def _grow(
         combines = any(v in crossed for op in ops for v in op.operands)
         if combines and rows > 1 and largest <= profile.combine_whole:
             continue
-        return Group(rows, ops, largest, profile)
+        columns = strips.columns if strips is not None and rows == strips.count else 0
+        return Group(rows, ops, largest, profile, columns=columns)
     return None
 
 

@@ -97,8 +97,10 @@ class _KernelLowering:
             if v in by_result:
                 aliases[n] = list(self.inputs).index(by_result[v].op.operands[0])
                 self.written.setdefault(by_result[v].value, []).append(_in_place(by_result[v], b))
-            elif (strips := self.formed.owned.turned.get(v)) is not None:
-                self.written.setdefault(strips.value, []).append(InStrips(b, strips.order))
+            elif v in self.formed.turned:
+                for part in self.formed.turned[v]:
+                    place = InStrips(b, part.strides, part.first)
+                    self.written.setdefault(part.value, []).append(place)
             else:
                 self.places[v] = Place(b)
         levels = sorted(set(self.grouping.level_of.values()))

@@ -28,17 +28,36 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Columns:
-    """How a tensor is cut. shape: without dimensions of one element. lead: leading dimensions, which stay
-    outside the reduced ones. width: elements of the last dimension that one strip has."""
+    """How a tensor, or a part of its columns, is cut.
+
+    shape: without dimensions of one element. lead: leading dimensions, which stay outside the reduced ones.
+    width: columns of a strip. first: of the part's columns.
+    """
 
     shape: Shape
     lead: int
     width: int
+    first: int = 0
 
     @property
     def strips(self) -> int:
-        """Of the last dimension."""
-        return self.shape[-1] // self.width
+        """That are whole, from the first column on."""
+        return (self.shape[-1] - self.first) // self.width
+
+    @property
+    def end(self) -> int:
+        """Behind the last of the part's columns."""
+        return self.first + self.strips * self.width
+
+    @property
+    def rest(self) -> Columns | None:
+        """The columns behind the strips, as one."""
+        left = self.shape[-1] - self.end
+        return replace(self, width=left, first=self.end) if left else None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.end - self.first == self.shape[-1]
 
     @property
     def whole(self) -> Shape:
@@ -57,33 +76,43 @@ class Columns:
 
 @dataclass(frozen=True)
 class Turned:
-    """A value in strips that stands for another. order: of its dimensions, as the other's memory has them."""
+    """A value in strips that stands for another, or for a part of it.
+
+    Its element at an index is the other's at `first`, and the index's numbers times the strides.
+    """
 
     value: Value
-    order: tuple[int, ...]
+    strides: tuple[int, ...]
+    first: int
 
 
 @dataclass(frozen=True)
-class Owned:
-    """ops: that make the same. turned: values of the old ops -> what stands for them in strips."""
+class Part:
+    """Ops that make the same, or a part of it. strips: of what they make; None: they are as they were.
+
+    turned: values of the old ops -> what stands for them.
+    """
 
     ops: Sequence[Op]
-    turned: Mapping[Value, Turned] = field(default_factory=dict)
     strips: Strips | None = None
+    turned: Mapping[Value, Turned] = field(default_factory=dict)
 
-    def made(self, v: Value) -> Value:
-        """What the ops make of an old value."""
-        return self.turned[v].value if v in self.turned else v
+    def made(self, values: Iterable[Value]) -> list[Value]:
+        """What the ops make of old values."""
+        return [self.turned[v].value if v in self.turned else v for v in values]
 
 
 class _CannotOwnError(Exception):
     """An op that wants more than a strip."""
 
 
-def own_columns(ops: Sequence[Op], outputs: Sequence[Value], cut: Columns) -> Owned | None:
-    """The ops, in program order, in strips; None where one of them wants more than a strip of another."""
+def own_columns(ops: Sequence[Op], outputs: Sequence[Value], cut: Columns) -> list[Part] | None:
+    """The ops, in program order, in strips; None where one of them wants more than a strip of another.
+
+    Columns behind the last whole strip are a part of their own.
+    """
     try:
-        return _Rewriting(cut).run(ops, outputs)
+        return [_Rewriting(c).run(ops, outputs) for c in (cut, cut.rest) if c is not None]
     except _CannotOwnError:
         return None
 
@@ -95,17 +124,17 @@ class _Rewriting:
         self.native: dict[Value, Value] = {}
         self.views: dict[Value, Value] = {}
 
-    def run(self, ops: Sequence[Op], outputs: Sequence[Value]) -> Owned:
+    def run(self, ops: Sequence[Op], outputs: Sequence[Value]) -> Part:
         for op in ops:
             self._op(op)
-        turned = {v: Turned(self.native[v], self._order(v)) for v in outputs if v in self.native}
-        count = math.prod(self.cut.whole[: self.cut.lead + 1])
-        return Owned(self.new, turned, Strips(count, self.cut.width))
+        strips = Strips(math.prod(self.cut.whole[: self.cut.lead + 1]), self.cut.width)
+        return Part(self.new, strips, {v: self._turned(v) for v in outputs if v in self.native})
 
-    def _order(self, v: Value) -> tuple[int, ...]:
-        """Of the strips' dimensions: (lead..., middle..., strip, column)."""
-        lead, rank = self.cut.lead, self.native[v].tensor.rank
-        return (*range(lead), *range(lead + 1, rank - 1), lead, rank - 1)
+    def _turned(self, v: Value) -> Turned:
+        """Dimensions (lead..., strip, middle..., column) of a value (lead..., middle..., column)."""
+        lead, shape = self.cut.lead, wide(v.shape)
+        strides = [math.prod(shape[d + 1 :]) for d in range(len(shape))]
+        return Turned(self.native[v], (*strides[:lead], self.cut.width, *strides[lead:]), self.cut.first)
 
     def _op(self, op: Op) -> None:
         if is_free(op):
@@ -217,9 +246,21 @@ class _Rewriting:
             if self._kind(v) != self.cut.kept or lead != self.cut.lead:
                 raise _CannotOwnError
             return self.native[v]
-        shape = wide(v.shape)
-        parts = (*shape[:-1], self.cut.strips, self.cut.width) if cut else shape
-        return v if parts == v.shape else self._apart(build.reshape(v, parts))
+        return self._divided(v) if cut else self._reshaped(v, wide(v.shape))
+
+    def _reshaped(self, v: Value, shape: Shape) -> Value:
+        return v if shape == v.shape else self._apart(build.reshape(v, shape))
+
+    def _divided(self, v: Value) -> Value:
+        """The part's columns, and these in strips: (..., strip, column)."""
+        if not self.cut.is_whole:
+            v = v if v.shape[-1] == self.cut.shape[-1] else self._reshaped(v, wide(v.shape))
+            start, limit = (0,) * (v.tensor.rank - 1), v.shape[:-1]
+            v = self._apart(
+                build.slice_(v, (*start, self.cut.first), (*limit, self.cut.end), (1,) * v.tensor.rank)
+            )
+        lead = tuple(n for n in v.shape[:-1] if n > 1)
+        return self._reshaped(v, (*lead, self.cut.strips, self.cut.width))
 
     # -- values ---------------------------------------------------------------------------------------------
 
@@ -233,11 +274,8 @@ class _Rewriting:
         if v in self.native:
             return self.native[v]
         if v not in self.views:
-            kind = self._kind(v)
-            assert kind is not None
-            parts = (*kind[:-1], self.cut.strips, self.cut.width)
-            cut = self._apart(build.reshape(v, parts))
-            lead, rank = self.cut.lead, len(parts)
+            cut = self._divided(v)
+            lead, rank = self.cut.lead, cut.tensor.rank
             order = (*range(lead), rank - 2, *range(lead, rank - 2), rank - 1)
             ordered = order == tuple(range(rank))
             self.views[v] = cut if ordered else self._apart(build.transpose(cut, order))
@@ -260,3 +298,32 @@ def keeps_columns(op: Op, cut: Columns) -> bool:
     places = [d for d, n in enumerate(shape) if n > 1]
     reduced = [n for n, d in enumerate(places) if d in op.attrs["dimensions"]]
     return reduced == list(range(cut.lead, len(cut.shape) - 1))
+
+
+def as_they_were(parts: Sequence[Part], outputs: Sequence[Value]) -> tuple[list[Op], list[Value]]:
+    """The ops of all parts, and those that put what is in strips together again; and what these make."""
+    ops = [op for part in parts for op in part.ops]
+    made: list[Value] = []
+    for v in outputs:
+        pieces = [_in_place(part.turned[v], v, ops) for part in parts if v in part.turned]
+        if len(pieces) > 1:
+            ops.append(build.concatenate(pieces, _last(v.shape)))
+            pieces = [ops[-1].result]
+        made.append(pieces[0] if pieces else v)
+    return list(dict.fromkeys(ops)), made
+
+
+def _in_place(turned: Turned, v: Value, ops: list[Op]) -> Value:
+    """A part's columns of the old value, made by ops that are appended."""
+    shape = turned.value.shape
+    order = sorted(range(len(shape)), key=lambda d: -turned.strides[d])
+    turn = build.transpose(turned.value, order)
+    columns = math.prod(shape) * v.shape[_last(v.shape)] // v.tensor.size
+    back = build.reshape(turn.result, [columns if d == _last(v.shape) else n for d, n in enumerate(v.shape)])
+    ops += turn, back
+    return back.result
+
+
+def _last(shape: Shape) -> int:
+    """The last dimension of more than one element."""
+    return max(d for d, n in enumerate(shape) if n > 1)

@@ -21,7 +21,7 @@ func.func @main(%x: tensor<4096x256xf32>) -> tensor<4096x256xf32> {
 // CHECK-NEXT{LITERAL}:   result o0: tensor<4096x256xf32>
 // CHECK-NEXT{LITERAL}:   scratch s0: tensor<20x128xf32>
 // CHECK-NEXT{LITERAL}:   scratch s1: tensor<20x128xf32>
-// CHECK-NEXT{LITERAL}:   multiply_0.partial[GRID, CTA];
+// CHECK-NEXT{LITERAL}:   reduce_0.partial[GRID, CTA];
 // CHECK-NEXT{LITERAL}:   reduce_0[CTA, CTA];
 // CHECK-NEXT{LITERAL}:   multiply_0[CTA];
 // CHECK-NEXT{LITERAL}:   divide_0[GRID, CTA];

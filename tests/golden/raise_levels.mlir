@@ -26,7 +26,7 @@ func.func @main(%x: tensor<1024x512xf32>, %k: tensor<64x512xf32>) -> tensor<1024
 // CHECK-NEXT{LITERAL}:   result o0: tensor<1024x512xf32>
 // CHECK-NEXT{LITERAL}:   scratch s0: tensor<2xf32>
 // CHECK-NEXT{LITERAL}:   scratch s1: tensor<f32>
-// CHECK-NEXT{LITERAL}:   broadcast_in_dim_2.partial[GRID_2, GRID];
+// CHECK-NEXT{LITERAL}:   reduce_0.partial[GRID_2, GRID];
 // CHECK-NEXT{LITERAL}:   reduce_0[THREAD];
 // CHECK-NEXT{LITERAL}:   reduce_1[GRID_32, THREAD]S;
 // CHECK-NEXT{LITERAL}:   exponential_0[GRID_32, THREAD]S;

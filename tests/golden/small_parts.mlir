@@ -29,7 +29,7 @@ func.func @main(%g: tensor<96x64xf32>, %p: tensor<96x64xf32>) -> tensor<96x64xf3
 // CHECK-NEXT{LITERAL}:   scratch s2: tensor<f32>
 // CHECK-NEXT{LITERAL}:   reduce_0[GRID_1, THREAD]S;
 // CHECK-NEXT{LITERAL}:   power_0[GRID_1];
-// CHECK-NEXT{LITERAL}:   rsqrt_0.partial[GRID_1, THREAD];
+// CHECK-NEXT{LITERAL}:   reduce_1.partial[GRID_1, THREAD];
 // CHECK-NEXT{LITERAL}:   reduce_1[THREAD]S;
 // CHECK-NEXT{LITERAL}:   rsqrt_0[THREAD];
 // CHECK-NEXT{LITERAL}:   subtract_0[GRID_1, THREAD];

@@ -43,7 +43,8 @@ def program(seed: int, target: str) -> tuple[Callable[..., Any], list[np.ndarray
     lead = random.choice(((), (), (), (2,), (3,)))
     middle = random.choice(((5,), (9,), (12,), (4, 3), (1, 8), (3, 1, 2)))
     dtype = random.choice((np.float32, np.float32, np.float16))
-    columns = random.choice((1024, 1280) if target == "cpu" else (256, 320, 512)) * 4 // dtype().itemsize
+    columns = random.choice((1024, 1280, 1291) if target == "cpu" else (256, 320, 517))
+    columns = columns * 4 // dtype().itemsize
     shape = (*lead, *middle, columns)
     axes = tuple(range(len(lead), len(shape) - 1))
     turns = [
@@ -171,7 +172,7 @@ def test_the_option_switches_columns_off() -> None:
     ("f", "shapes"),
     [
         (softmax, [(100_000, 512)]),  # a strip would not stay near its program
-        (softmax, [(64, 1009)]),  # a prime number of columns
+        (softmax, [(64, 100)]),  # too few columns
         (lambda x: jax.nn.softmax(x, -1), [(64, 4096)]),  # nothing crosses rows
         (lambda x: jax.nn.softmax(x, 0) + jax.nn.softmax(x, 1), [(64, 4096)]),  # rows are needed, too
         (lambda x: jax.nn.softmax(x, 1), [(512, 64, 256)]),  # rows are enough
@@ -209,7 +210,7 @@ def test_strips_that_are_asked_for(width: int, programs: int) -> None:
         context = on(profile, template=text)
         graph = graph_of(softmax, args, context)
         kernel = lower(graph, context)
-        (lane,) = kernel.phases[0].lanes
+        lane, *_ = kernel.phases[0].lanes
         assert (lane.owns, lane.rows, lane.programs) == (width, 2048 // width, programs)
         assert lane.threads == (1 if profile.most_threads == 1 else 128) or lane.threads == 0
         close(interpret_kernel(kernel, args), graph, args)
@@ -225,7 +226,7 @@ def test_rows_that_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("reduce_0[THREAD, GRID_8-THREAD_100-THREAD]S;", "a part of 4096 columns"),
+        ("reduce_0[THREAD, GRID_8-THREAD_5000-THREAD]S;", "a part of 4096 columns"),
         ("reduce_0[THREAD, GRID_4-THREAD_4096-THREAD]S;", "a part of 4096 columns"),
         (
             "reduce_0[THREAD, GRID_8-THREAD_64-THREAD]S; divide_0[THREAD, GRID_8-THREAD_128-THREAD];",

@@ -1,0 +1,68 @@
+"""What lowering a pattern, and asking what it costs, begin with: its ops as they are grouped.
+
+in rows or in strips of columns  ->  sums in their best form  ->  long reductions cut in two  ->  places
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jstitch.ir.graph import Op, Value
+from jstitch.passes.base.plan import Update
+from jstitch.passes.base.profile import Profile
+from jstitch.passes.lower.apply_template import label_ops
+from jstitch.passes.lower.choose_columns import in_best_shape
+from jstitch.passes.lower.fill_places import fill_places
+from jstitch.passes.lower.form_groups import Strips
+from jstitch.passes.lower.own_columns import Part, Turned
+from jstitch.passes.lower.rewrite_sums import rewrite_sums
+from jstitch.passes.lower.split_reductions import split_reductions
+
+
+@dataclass(frozen=True, eq=False)
+class RewrittenOps:
+    """ops: in program order. outputs: what they make of the pattern's. strips: that ops are in.
+
+    turned: outputs of the pattern that are made in strips. labels: results -> the names of their ops in
+    templates; columns left over behind the strips have those of the strips.
+    """
+
+    ops: Sequence[Op]
+    outputs: Sequence[Value]
+    strips: Mapping[Op, Strips]
+    turned: Mapping[Value, Sequence[Turned]]
+    labels: Mapping[Value, str]
+
+
+def rewrite_ops(
+    ops: Sequence[Op],
+    outputs: Sequence[Value],
+    profile: Profile,
+    updates: Sequence[Update] = (),
+    columns: int | None = None,
+) -> RewrittenOps:
+    """columns: of a strip, that a template asks for; 0: rows; None: what is best. Raises TemplateError."""
+    parts = [Part(ops)] if updates else in_best_shape(ops, outputs, profile, columns)
+    made: dict[Op, Strips | None] = {}
+    labels: dict[Value, str] = {}
+    for part in parts:
+        needed = _needed(part.ops, part.made(outputs), updates)
+        own = fill_places(split_reductions(rewrite_sums(part.ops, needed, profile)))
+        for op in own:
+            made.setdefault(op, part.strips)
+        labels = {**label_ops(own), **labels}
+    return RewrittenOps(
+        list(made),
+        list(dict.fromkeys(v for part in parts for v in part.made(outputs))),
+        {op: strips for op, strips in made.items() if strips is not None},
+        {v: [part.turned[v] for part in parts] for v in parts[0].turned},
+        labels,
+    )
+
+
+def _needed(ops: Sequence[Op], outputs: Sequence[Value], updates: Sequence[Update]) -> tuple[Value, ...]:
+    """What the ops must make: outputs that are not updates' results, and what updates write, and where."""
+    made = {v for op in ops for v in op.results}
+    used = (v for u in updates for v in (u.value, *u.starts))
+    return tuple(dict.fromkeys(v for v in (*outputs, *used) if v in made))

@@ -15,7 +15,9 @@ from jstitch.template import parse_template
 
 T = TypeVar("T")
 
-PLANNERS = ("auto", "layers", "ilp", "dp")
+PRESETS = {"fs2018": 1, "fs2019": 8, "fs2021": 8}
+"""The papers as published, and how many templates of each kernel they try."""
+PLANNERS = ("auto", "layers", "ilp", "dp", *PRESETS)
 SCHEMES = ("packing", "thread", "warp", "block")
 TECHNIQUES = ("remote", "sharing", "shrinking", "columns")
 OPTIONAL_PASSES = (
@@ -85,7 +87,8 @@ class CompileOptions:
     """How to stitch. Hashable: part of jit's cache key. Every field has a JSTITCH_<FIELD> variable.
 
     target: 'cpu', a GPU ('h200', 'sm_90', a DeviceSpec), None = what the program is lowered for and runs on.
-    planner: which fusion planner runs. schemes: composition schemes that it may use.
+    planner: which fusion planner runs; fs2018, fs2019 and fs2021 are FusionStitching's as published. schemes:
+    composition schemes that it may use.
     without: techniques switched off to see what they bring: 'remote' fusion of patterns with nothing in
     common, 'sharing' of arena bytes, 'shrinking' of what is kept when it does not fit, programs that own
     'columns' where sums would cross rows, and passes by name (those of `jstitch passes` that programs are
@@ -163,6 +166,11 @@ class CompileOptions:
         for field in ("dump_dir", "cache_dir"):
             value = getattr(self, field)
             object.__setattr__(self, field, None if value is None else os.fspath(value))
+
+    @property
+    def tried(self) -> int:
+        """Templates of each kernel: as many as `templates` says, or as the planner's paper tries."""
+        return max(self.templates, PRESETS.get(self.planner, 1))
 
     def replace(self, **changes: Any) -> CompileOptions:
         """A copy with these fields changed."""

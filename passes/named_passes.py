@@ -22,7 +22,6 @@ from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.rewrite import map_frames
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.copy_returned import copy_returned
-from jstitch.passes.fuse.finish_plan import FINISH
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
 from jstitch.passes.graph.pipeline import PIPELINE
@@ -70,8 +69,8 @@ PREPARATION = (
 PASSES: tuple[NamedPass, ...] = (
     *PIPELINE,
     *PREPARATION,
-    *(p for planner in PLANNERS.values() for p in planner.passes),
-    *{p.name: replace(p, settings={}) for p in FINISH}.values(),
+    *{p.name: replace(p, settings={}) for planner in PLANNERS.values() for p in planner.passes}.values(),
+    *{p.name: replace(p, settings={}) for planner in PLANNERS.values() for p in planner.finish}.values(),
     plan_pass("absorb_updates", run_on=absorb_updates, about=absorb_updates),
     graph_pass("own_columns", run_on=_on_frames(_in_strips), about=own_columns),
     *(graph_pass(about.__name__, run_on=_on_ops(rewrite), about=about) for about, rewrite in SUMS),
@@ -102,4 +101,4 @@ def default_passes(planner: str | None) -> tuple[NamedPass, ...]:
     if planner is None:
         return pipeline
     chosen = PLANNERS[BEST if planner == AUTO else planner]
-    return (*pipeline, *PREPARATION, *chosen.passes, *FINISH)
+    return (*pipeline, *PREPARATION, *chosen.passes, *chosen.finish)

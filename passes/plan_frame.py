@@ -15,5 +15,5 @@ from jstitch.passes.planners import find_planner
 def plan_frame(frame: Graph, context: Context) -> FusionPlan:
     """Patterns that become kernels, disjoint and acyclic, and a reason for every edge left unfused."""
     held = hold_together(frame, context)
-    plan = find_planner(context.options)(held.frame, context)
-    return release(finish_plan(plan, context), held)
+    planner = find_planner(context.options)
+    return release(finish_plan(planner(held.frame, context), context, planner.finish), held)

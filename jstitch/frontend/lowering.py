@@ -21,6 +21,7 @@ from jstitch.frontend.call import StitchedName
 from jstitch.frontend.custom_call import emit_stand_in, part_results
 from jstitch.frontend.mlir import ir
 from jstitch.frontend.observe import enclosing, needs_stand_in
+from jstitch.frontend.op_times import with_times
 from jstitch.frontend.rewrite import rewrite
 from jstitch.frontend.target import PLATFORMS, find_target
 from jstitch.passes.base.context import Context
@@ -71,7 +72,7 @@ def _lower_stitched(
             return _leave(own, ctx, args, name, params)
         # Measuring makes large arrays, for a long time.
         pause = nullcontext() if options.tune == "measure" else collector_paused()
-        context = Context(options, target.profile)
+        context = with_times(Context(options, target.profile))
         with pause:
             return _Call(ctx, args, context, name, label, target.backend).lower(params["jaxpr"])
 

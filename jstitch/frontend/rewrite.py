@@ -279,7 +279,8 @@ class _Builder:
     def _lowered(self, pattern: FusionPattern) -> Kernel:
         if pattern not in self._kernels:
             inputs, _, outputs = contracted(pattern)
-            kernel = best_kernel("planned", pattern.ops, inputs, outputs, self.context, pattern.updates)
+            about = pattern.ops, inputs, outputs, self.context, pattern.updates, pattern.template
+            kernel = best_kernel("planned", *about)
             self._kernels[pattern] = alias_donated(kernel, pattern, self.donated)
         return self._kernels[pattern]
 

@@ -116,7 +116,8 @@ class KernelMaker:
     def _make(self, pattern: FusionPattern) -> Made:
         inputs, _, outputs = contracted(pattern)
         try:
-            kernel = best_kernel("kernel", pattern.ops, inputs, outputs, self.context, pattern.updates)
+            about = pattern.ops, inputs, outputs, self.context, pattern.updates, pattern.template
+            kernel = best_kernel("kernel", *about)
             return _facts(schedule_kernel(kernel, self.context), pattern, self.context.machine)
         except (CannotLowerError, CannotBuildError, NoRoom) as error:
             return error.reason

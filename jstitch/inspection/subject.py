@@ -18,6 +18,7 @@ from jstitch.frontend.jitted import Jitted
 from jstitch.frontend.lowering import donation_map
 from jstitch.frontend.mlir import ir
 from jstitch.frontend.observe import Observed, observing
+from jstitch.frontend.op_times import with_times
 from jstitch.frontend.rewrite import rewrite_graph
 from jstitch.frontend.stitch import jit_observed
 from jstitch.frontend.target import Target, find_target
@@ -52,7 +53,7 @@ def observe_module(
     """
     graph, target = import_module(module), target_of(options)
     arguments = list(entry_function(module).regions[0].blocks[0].arguments)
-    context = Context(options, target.profile)
+    context = with_times(Context(options, target.profile))
     with observing(kernels=_wanted(kernels, options)) as calls:
         rewrite_graph(
             *(graph, context, name, open_dump(context, name), target.backend),

@@ -56,7 +56,7 @@ def _calls(kernel: KernelFacts) -> str:
 
 def why_schedule(kernel: KernelFacts, context: Context) -> Iterator[str]:
     """One sentence for each kind of lane, and one for each launch."""
-    tried = context.options.templates
+    tried = context.options.tried
     yield from (_lane(lane, context.profile) for lane in kernel.lanes)
     for n, launch in enumerate(kernel.launches):
         yield (

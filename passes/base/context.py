@@ -14,10 +14,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
+from jstitch.ir.graph import Op
+from jstitch.ir.schedule import Schedule
 from jstitch.options import CompileOptions
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.profile import Profile
 
+OpTimes = Callable[[Op, Schedule], float]
 S = TypeVar("S")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,11 +40,15 @@ class Returned:
 
 @dataclass(frozen=True)
 class Context:
-    """options: the user's. profile: what the target wants. returned: None where the graph is a part."""
+    """options: the user's. profile: what the target wants. returned: None where the graph is a part.
+
+    times: seconds of an op under a schedule, as a performance library has them; None: the analytic model's.
+    """
 
     options: CompileOptions
     profile: Profile
     returned: Returned | None = None
+    times: OpTimes | None = None
 
     @property
     def machine(self) -> Machine:

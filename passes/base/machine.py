@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from jstitch.device_spec import DeviceSpec
@@ -86,6 +87,11 @@ class Machine:
         return self.bandwidths.at(nbytes)
 
     @property
+    def units(self) -> int:
+        """Cores, or multiprocessors."""
+        return math.ceil(self.cores) if self.device is None else self.device.sms
+
+    @property
     def lanes(self) -> int:
         """Numbers of 4 bytes that one instruction works on."""
         return self.vector_bytes // F32_BYTES
@@ -94,3 +100,8 @@ class Machine:
     def cycle(self) -> float:
         """Seconds of a cycle of one core."""
         return self.lane_cycle * self.lanes * self.cores
+
+
+def busy_share(pieces: int, units: int) -> float:
+    """The share of the units' time that has a piece of the work."""
+    return pieces / (-(-pieces // units) * units)

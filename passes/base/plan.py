@@ -17,6 +17,7 @@ from jstitch.ir.ops import OPS, OpClass
 from jstitch.ir.ops.build import is_splat
 from jstitch.ir.reason import Reason
 from jstitch.ir.schedule import SchedType, Schedule
+from jstitch.template import Template
 
 __all__ = [
     "FusionPattern",
@@ -97,6 +98,7 @@ class FusionPattern:
     ops: in program order. inputs: values from outside, in order of first use. outputs: values that the
     frame uses outside the pattern (or returns), in program order. origin: the pass that made it. updates:
     ops outside it that its kernel makes as well. score: what the planner that chose it expects of it.
+    template: the schedules that it chose, None: what lowering chooses.
     """
 
     ops: tuple[Op, ...]
@@ -105,6 +107,7 @@ class FusionPattern:
     origin: str
     updates: tuple[Update, ...] = ()
     score: Score | None = None
+    template: Template | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,7 +33,7 @@ from jstitch.passes.explore.fuse_remote import fuse_remote
 from jstitch.passes.explore.run_order import run_order
 from jstitch.passes.explore.savings import modelled_seconds
 from jstitch.passes.explore.score_pattern import Scorer
-from jstitch.passes.explore.search_beams import search_beams
+from jstitch.passes.explore.search_beams import DEFAULT, SearchOptions, search_beams
 from jstitch.passes.explore.tabulate_frame import tabulate_frame
 from jstitch.passes.fuse.check_plan import contract
 from jstitch.passes.fuse.plan_layers import partition_reason
@@ -51,21 +51,24 @@ def plan_dp(
     finish: Callable[[FusionPlan], FusionPlan] = lambda plan: plan,
     *,
     remote: bool = True,
+    search: SearchOptions = DEFAULT,
 ) -> FusionPlan:
     """Patterns of the frame, disjoint and acyclic, with their scores, and a reason for every unfused edge.
 
     known: plans of other planners for this frame, acyclic each. evaluate: None = the full cost model. finish:
     what later passes make of a plan, to compare plans by. remote: patterns with nothing in common may be
-    packed.
+    packed. search: how plans are looked for.
     """
-    planner = _Planner(frame, context.profile, known)
+    planner = _Planner(frame, context.profile, known, search)
     seconds = evaluate or partial(modelled_seconds, context=context)
     return min(planner.plans(remote), key=lambda plan: seconds(finish(plan)))
 
 
 class _Planner:
-    def __init__(self, frame: Graph, profile: Profile, known: Sequence[FusionPlan]) -> None:
-        self.frame, self.known = frame, known
+    def __init__(
+        self, frame: Graph, profile: Profile, known: Sequence[FusionPlan], search: SearchOptions
+    ) -> None:
+        self.frame, self.known, self.search = frame, known, search
         self.table = tabulate_frame(frame, profile, _order(known[0]) if known else None)
         self.scorer = Scorer(self.table)
         self.producers = frame.producers()
@@ -77,9 +80,10 @@ class _Planner:
         candidates = explore_patterns(self.scorer)
         for found in (c for plan in given for c in plan if c.seconds > 0):
             candidates[found.members[0]] += (found,)
-        searched = search_beams(candidates)
-        packed = fuse_remote(self.scorer, searched) if remote else searched
-        searches = [packed] if len(packed) == len(searched) else [packed, searched]
+        searches: list[list[Candidate]] = []
+        for searched in search_beams(candidates, self.search):
+            packed = fuse_remote(self.scorer, searched) if remote else searched
+            searches += [packed] if len(packed) == len(searched) else [packed, searched]
         plans = [*(self._scored_again(plan) for plan in searches), *given]
         least = max(map(_total, given), default=-math.inf)
         return [self._plan(plan) for plan in plans if _total(plan) >= least]

@@ -42,11 +42,11 @@ SHARES = (1.0, 0.1)  # of its launches that a small pattern pays for, alone and 
 class IlpOptions:
     """What bounds planning: each part's own bounds.
 
-    layers: of the layers among the candidates. seeds: of patterns that grow op by op. joined: of layers
-    patterns that are joined with their neighbours. select: of a choice.
+    layers: of the layers among the candidates, None: there are none, as in the paper. seeds: of patterns that
+    grow op by op. joined: of layers patterns that are joined with their neighbours. select: of a choice.
     """
 
-    layers: FusionOptions = field(default_factory=lambda: FusionOptions(footprint=0))
+    layers: FusionOptions | None = field(default_factory=lambda: FusionOptions(footprint=0))
     seeds: SeedOptions = field(default_factory=SeedOptions)
     joined: SeedOptions = field(default_factory=lambda: SeedOptions(patterns=6, share=1.5, max_ops=400))
     select: SelectOptions = field(default_factory=SelectOptions)
@@ -70,6 +70,8 @@ def plan_ilp(
     if savings is not None:
         return choose(savings)
     modelled = modelled_savings(frame, context.profile, SHARES)
+    if options.layers is None:
+        return choose(modelled[0])
     problem, layers = _problem(candidates, modelled[0]), Selection(tuple(known[0]))
     merged = _plan(problem, candidates, layers, context.profile)
     plans = [*map(choose, modelled), merged]
@@ -80,6 +82,10 @@ def collect(frame: Graph, context: Context, options: IlpOptions) -> tuple[Candid
     """All candidates, and the choices among them that are known to be disjoint and acyclic."""
     graph = op_graph(frame)
     found = Candidates(graph, ORIGIN)
+    if options.layers is None:
+        known = [found.add(groups) for groups in explore_substitution(graph)]
+        found.add(explore_seeds(graph, options.seeds))
+        return found, known
     layered = plan_layers(frame, options.layers)
     merged = layered if "merge_patterns" in context.options.without else merge_patterns(layered, context)
     apart = found.of_plan(layered)

@@ -74,12 +74,17 @@ def modelled_seconds(plan: FusionPlan, context: Context) -> float:
 
     Updates that no kernel takes over are not counted; those that one does are, as saved.
     """
+    ours = (
+        judge(p, context.profile).ours_seconds - saved_copies(p).seconds(context.machine)
+        for p in absorb_updates(plan, context).patterns
+    )
+    return sum(ours) + rest_seconds(plan, context)
+
+
+def rest_seconds(plan: FusionPlan, context: Context) -> float:
+    """Of XLA's kernels for the ops that a kernel could hold, and none of the plan's does."""
     owned = {op for p in plan.patterns for op in p.ops if not is_free(op)}
     rest = [op for op in plan.frame.ops if op not in owned and _is_fusible(op)]
     machine = context.machine
     xla = xla_kernels(make_pattern(plan.frame, rest, "xla"), machine, CONE)
-    ours = (
-        judge(p, context.profile).ours_seconds - saved_copies(p).seconds(machine)
-        for p in absorb_updates(plan, context).patterns
-    )
-    return sum(ours) + sum(cost.seconds(machine) for cost in xla.values())
+    return sum(cost.seconds(machine) for cost in xla.values())

@@ -21,8 +21,23 @@ from dataclasses import dataclass, field
 
 from jstitch.passes.explore.explore_patterns import Candidate
 
-WIDTH = 8  # three in the paper, which loses the best plan of batch_norm_vjp and others of the suite
 HORIZON = 24  # choices after which the best plan's oldest is final
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """width: plans that are kept at each op. ahead: whether what ops taken ahead of their turn could save
+    otherwise counts against a plan. merged: of plans with one future, whether only the best goes on.
+    """
+
+    width: int = 8
+    ahead: bool = True
+    merged: bool = True
+
+
+DEFAULT = SearchOptions()
+AS_PUBLISHED = SearchOptions(width=3, ahead=False, merged=False)
+"""The paper's, which loses the best plan of a batch norm's gradient and others."""
 
 
 @dataclass(frozen=True)
@@ -44,37 +59,43 @@ class _Plan:
         return self.saved - self.ahead
 
 
-def search_beams(candidates: Sequence[Sequence[Candidate]], width: int = WIDTH) -> list[Candidate]:
-    """The chosen candidates. candidates: those that begin at each op, by place."""
-    return _Search(candidates, width).run()
+def search_beams(
+    candidates: Sequence[Sequence[Candidate]], options: SearchOptions = DEFAULT
+) -> list[list[Candidate]]:
+    """The best plans: chosen candidates. candidates: those that begin at each op, by place."""
+    return _Search(candidates, options).run()
 
 
 class _Search:
-    def __init__(self, candidates: Sequence[Sequence[Candidate]], width: int) -> None:
-        self.candidates, self.width = candidates, width
-        self.share = _shares(candidates)
+    def __init__(self, candidates: Sequence[Sequence[Candidate]], options: SearchOptions) -> None:
+        self.candidates, self.options = candidates, options
+        self.share = _shares(candidates) if options.ahead else [0.0] * len(candidates)
         self.time: list[float] = list(range(len(candidates)))
         self.final: list[Candidate] = []
         self.plans = [_Plan()]
 
-    def run(self) -> list[Candidate]:
+    def run(self) -> list[list[Candidate]]:
         for place, found in enumerate(self.candidates):
             if found:
                 self._choose(place)
             self.plans = [self._passed(plan, place) for plan in self.plans]
             if len(self.plans) > 1:
-                self._converge()
-        return [*self.final, *self.plans[0].choices]
+                self._keep(self.plans)
+        return [[*self.final, *plan.choices] for plan in self.plans]
 
     def _choose(self, place: int) -> None:
         """Every plan with none or one of the candidates at this op; the best of each future stay."""
-        by_future: dict[int, _Plan] = {}
-        for plan in (new for old in self.plans for new in self._options(old, place)):
-            known = by_future.get(plan.taken)
-            if known is None or known.saved < plan.saved:
-                by_future[plan.taken] = plan
-        best = sorted(by_future.values(), key=lambda plan: -plan.worth)
-        self.plans = best[: self.width]
+        self._keep([new for old in self.plans for new in self._options(old, place)])
+
+    def _keep(self, plans: Sequence[_Plan]) -> None:
+        """The best, no two with one future where that is all that matters of them."""
+        best: dict[object, _Plan] = {}
+        for plan in plans:
+            key = plan.taken if self.options.merged else plan.choices
+            if key not in best or best[key].saved < plan.saved:
+                best[key] = plan
+        ordered = sorted(best.values(), key=lambda plan: -plan.worth)
+        self.plans = ordered[: self.options.width]
         self._settle()
 
     def _options(self, plan: _Plan, place: int) -> Iterator[_Plan]:
@@ -113,14 +134,6 @@ class _Search:
         """The plan once it is the next op's turn."""
         ahead = plan.ahead - self.share[place] if plan.taken & 1 else plan.ahead
         return _Plan(plan.choices, plan.times, plan.taken >> 1, plan.saved, ahead)
-
-    def _converge(self) -> None:
-        best: dict[int, _Plan] = {}
-        for plan in self.plans:
-            if plan.taken not in best or best[plan.taken].saved < plan.saved:
-                best[plan.taken] = plan
-        self.plans = sorted(best.values(), key=lambda plan: -plan.worth)
-        self._settle()
 
     def _settle(self) -> None:
         """Choices that all plans begin with are final; so is the oldest of many."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from jstitch.passes.base.context import Context, on_any_target
@@ -21,9 +22,9 @@ from jstitch.passes.fuse.split_prologues import split_prologues
 from jstitch.passes.fuse.trim_patterns import trim_patterns
 
 
-def finish_plan(plan: FusionPlan, context: Context) -> FusionPlan:
+def finish_plan(plan: FusionPlan, context: Context, passes: Sequence[NamedPass] | None = None) -> FusionPlan:
     """The patterns that become kernels; the frame may have copies of ops that are computed again."""
-    return run_passes(plan, FINISH, context)
+    return run_passes(plan, FINISH if passes is None else passes, context)
 
 
 def _pack(plan: FusionPlan, context: Context, *, remote: bool | None = None) -> FusionPlan:
@@ -46,3 +47,6 @@ FINISH: tuple[NamedPass, ...] = (
     _GATE,
 )
 """In the order in which they run: what may still be packed is judged twice."""
+
+PAPER: tuple[NamedPass, ...] = (*FINISH[:2], _GATE)
+"""What the papers' presets are left with: what is none of theirs is ours, and left out."""

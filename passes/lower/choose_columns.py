@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from jstitch.ir.graph import Op, Value
+from jstitch.passes.base.machine import busy_share
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import is_reduction
@@ -59,7 +60,7 @@ def _as_asked(ops: Sequence[Op], outputs: Sequence[Value], width: int) -> Sequen
 def choose_columns(ops: Sequence[Op], outputs: Sequence[Value], profile: Profile) -> Columns | None:
     """How the largest tensor that is reduced so is cut best; None: not at all."""
     found = _largest(ops)
-    if found is None or math.prod(found.shape[: found.lead]) >= _units(profile):
+    if found is None or math.prod(found.shape[: found.lead]) >= profile.machine.units:
         return None
     length = math.prod(found.shape[found.lead : -1])
     room = profile.arena_bytes // (length * _bytes_of_element(ops, outputs, found, profile))
@@ -80,11 +81,11 @@ def _best(
 
     least, most: columns of one. shares: strips for each core.
     """
-    rows, units = math.prod(cut.shape[: cut.lead]), _units(profile)
+    rows, units = math.prod(cut.shape[: cut.lead]), profile.machine.units
     widths = range(-(-least // vector) * vector, min(most, cut.width // 2) + 1, vector)
     found = [replace(cut, width=n) for n in widths if n * shares * units <= cut.width * rows]
     if profile.machine.device is None:
-        found = [c for c in found if _busy((c.strips + (c.rest is not None)) * rows, units) >= BUSY]
+        found = [c for c in found if busy_share((c.strips + (c.rest is not None)) * rows, units) >= BUSY]
     return max(found, key=_worth, default=None)
 
 
@@ -94,11 +95,6 @@ def _worth(cut: Columns) -> float:
     if rest is None:
         return float(cut.width)
     return cut.width * (0.75 if 2 * rest.width >= cut.width else 0.5)
-
-
-def _busy(strips: int, cores: int) -> float:
-    """The share of the cores' time that has a strip."""
-    return strips / (-(-strips // cores) * cores)
 
 
 def _largest(ops: Sequence[Op]) -> Columns | None:
@@ -140,9 +136,3 @@ def _bytes_of_element(ops: Sequence[Op], outputs: Sequence[Value], cut: Columns,
 def _narrowest(ops: Sequence[Op], cut: Columns) -> int:
     """Bytes of an element of the input that has least."""
     return min((v.tensor.dtype.itemsize for v in _inputs(ops, cut)), default=4)
-
-
-def _units(profile: Profile) -> int:
-    """Cores, or multiprocessors."""
-    device = profile.machine.device
-    return device.sms if device is not None else math.ceil(profile.machine.cores)

@@ -98,10 +98,12 @@ def best_kernel(
     outputs: Sequence[Value],
     context: Context,
     updates: Sequence[Update] = (),
+    chosen: Template | None = None,
 ) -> Kernel:
     """`lower_kernel` as the options say, by the best of as many templates as they say.
 
-    Raises CannotLowerError when the first fails.
+    chosen: the schedules that a planner chose, where they can be had. Raises CannotLowerError when the first
+    fails.
     """
     options, profile = context.options, context.profile
     lower = partial(
@@ -119,12 +121,16 @@ def best_kernel(
         asked = parse_template(options.template)
         if speaks_of(asked, ops):
             return _as_asked(asked, by_template)
-    first = lower()
-    if options.templates == 1 or first.template is None:
-        return first
-    others = enumerate_templates(form_pattern(ops, outputs, profile, updates), first.template, profile)
 
     def modelled(kernel: Kernel) -> float:
         return kernel_latency(kernel, context).seconds
 
-    return choose_template(first, others, by_template, modelled, options.templates).kernel
+    wanted = None if chosen is None else _try(chosen, by_template, modelled)
+    if wanted is not None and wanted[1] < math.inf:
+        return wanted[0]
+    first = lower()
+    if options.tried == 1 or first.template is None:
+        return first
+    others = enumerate_templates(form_pattern(ops, outputs, profile, updates), first.template, profile)
+
+    return choose_template(first, others, by_template, modelled, options.tried).kernel

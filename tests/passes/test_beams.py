@@ -44,14 +44,14 @@ def by_place(ops: int, candidates: Sequence[Candidate]) -> list[tuple[Candidate,
 
 def test_a_larger_pattern_later_beats_a_small_one_now() -> None:
     small, large = at(0, 2, seconds=1.0), at(1, 2, 3, seconds=5.0)
-    assert search_beams(by_place(4, [small, large])) == [large]
+    assert search_beams(by_place(4, [small, large])) == [[large]]
 
 
 def test_patterns_that_would_wait_for_each_other_are_not_both_chosen() -> None:
     """0 -> 2 and 1 -> 3; {0, 3} reads from {1, 2}, and {1, 2} from {0, 3}."""
     first = at(0, 3, seconds=2.0, before=[1], after=[2])
     second = at(1, 2, seconds=3.0, before=[0], after=[3])
-    assert search_beams(by_place(4, [first, second])) == [second]
+    assert search_beams(by_place(4, [first, second])) == [[second]]
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -62,7 +62,7 @@ def test_the_search_is_near_the_best_choice(seed: int) -> None:
     scorer = Scorer(tabulate_frame(frame, CPU_PROFILE))
     candidates = explore_patterns(scorer)
     known = [c for found in candidates for c in found]
-    chosen = search_beams(candidates)
+    (chosen,) = search_beams(candidates)
     best = max(_acyclic(scorer, known), default=0.0)
     assert sum(c.seconds for c in chosen) >= 0.9 * best
 
@@ -136,7 +136,7 @@ def test_remote_fusion_packs_patterns_that_share_nothing() -> None:
     """Twenty small chains that nobody joins: one kernel, its call paid once."""
     frame = random_dag(Random(7), 40, opaque=0.3)
     scorer = Scorer(tabulate_frame(frame, CPU_PROFILE))
-    alone = search_beams(explore_patterns(scorer))
+    (alone,) = search_beams(explore_patterns(scorer))
     packed = fuse_remote(scorer, alone)
     assert len(packed) < len(alone)
     assert {m for c in packed for m in c.members} == {m for c in alone for m in c.members}

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jstitch.ir.graph import Op
-from jstitch.ir.schedule import SchedType, Schedule, blocks, coordinates
+from jstitch.ir.schedule import Schedule, blocks, coordinates
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free
 from jstitch.passes.cost.op_seconds import op_seconds
@@ -69,14 +69,12 @@ def schedule_attrs(op: Op, schedule: Schedule, team: Tile) -> tuple[Attr, ...]:
     if not domain:
         return ((team,),)
     pairs, count = coordinates(result, schedule), Tile(Scope.GRID, blocks(result, schedule))
+    cut, wide = [own[d] for d, _ in pairs], [d for d, n in enumerate(domain) if n > 1]
     attrs: list[Attr] = [(team,)] * len(domain)
-    if not pairs:
-        attrs[0] = (count, team) if len(domain) == 1 else (count,)
-    elif schedule.sched_type is SchedType.ROW:
-        for d, _ in pairs:
-            attrs[own[d]] = (Tile(Scope.GRID),)
+    if cut == wide[: len(cut)]:  # rows; of one dimension both are the same
+        for d in cut:
+            attrs[d] = (Tile(Scope.GRID),)
         attrs[0] = (count, team) if len(domain) == 1 else (count,)
     else:
-        d, width = pairs[-1]
-        attrs[own[d]] = (count, Tile(Scope.THREAD, width), team)
+        attrs[cut[-1]] = (count, Tile(Scope.THREAD, pairs[-1][1]), team)
     return tuple(attrs)

@@ -45,6 +45,8 @@ def _pattern(number: int, pattern: FusionPattern, names: dict[Value, str]) -> It
     for update in pattern.updates:
         yield f"  in place {print_op(update.op, names)}"
     yield "  outputs  " + ", ".join(names[v] for v in pattern.outputs)
+    if pattern.template is not None:
+        yield from (f"  wanted   {schedule}" for schedule in pattern.template.schedules)
 
 
 def _refusal(refusal: NoFuse, names: dict[Value, str]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from jstitch.ir.graph import Op
-from jstitch.ir.schedule import ONE_BLOCK, Schedule, same_spread
+from jstitch.ir.schedule import Schedule, same_spread
 from jstitch.passes.lower.propagate_schedule import Refusal, Schedules, is_trivial, resolve
 from jstitch.passes.lower.schedule import by_blocks, distinct_schedules
 
@@ -116,8 +116,3 @@ def _merge(a: Schedules, b: Schedules) -> Schedules | None:
         if not same_spread(op.results[0].shape, a[op], b[op]):
             return None
     return {**a, **b}
-
-
-def one_block(roots: Sequence[Op]) -> dict[Op, Schedule]:
-    """The schedule that is always legal: everything in one block."""
-    return dict.fromkeys(roots, ONE_BLOCK)

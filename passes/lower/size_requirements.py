@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from jstitch.ir.graph import Op
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.schedule import Schedule, blocks
-from jstitch.passes.lower.plan_shared_memory import Priority, Request, Stages
+from jstitch.passes.lower.plan_shared_memory import Priority, Request
 from jstitch.passes.lower.propagate_schedule import op_class
 
 EXPENSIVE_CPI = 4.0
@@ -27,18 +27,6 @@ def size_requirements(
     users = _users(ops)
     found = {op: _priority(op, users, op in outputs or not users[op]) for op in ops}
     return {op: Request(_block_bytes(op, schedules.get(op)), p) for op, p in found.items() if p is not None}
-
-
-def stages_of(ops: Sequence[Op], outputs: Collection[Op] = ()) -> Stages[Op]:
-    """The pattern as `plan_shared_memory` sees it: elementwise ops may overwrite operands of their shape."""
-    made = {v: op for op in ops for v in op.results}
-    edges = dict.fromkeys((made[v], op) for op in ops for v in op.operands if v in made)
-    in_place = frozenset((a, b) for a, b in edges if op_class(b).is_elementwise and _fits(a, b))
-    return Stages(tuple(ops), tuple(edges), frozenset(outputs), in_place)
-
-
-def _fits(operand: Op, op: Op) -> bool:
-    return all(v.type == op.results[0].type for v in operand.results)
 
 
 def _users(ops: Sequence[Op]) -> dict[Op, list[Op]]:

@@ -9,7 +9,7 @@ that it reads in place.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from random import Random
 
 import jax
@@ -30,8 +30,8 @@ from jstitch.passes.lower.plan_shared_memory import (
     Stages,
     plan_shared_memory,
 )
-from jstitch.passes.lower.propagate_schedule import resolve
-from jstitch.passes.lower.size_requirements import size_requirements, stages_of
+from jstitch.passes.lower.propagate_schedule import op_class, resolve
+from jstitch.passes.lower.size_requirements import size_requirements
 from tests.contexts import CPU
 
 Plan = SharedMemoryPlan[int]
@@ -178,6 +178,18 @@ def attention_ops() -> list[Op]:
     shape = jnp.zeros((8, 16, 16))
     graph = run(import_module(jax.jit(attention).lower(shape, shape, shape).compiler_ir("stablehlo")), CPU)
     return [op for op in graph.ops if not is_free(op)]
+
+
+def stages_of(ops: Sequence[Op], outputs: Collection[Op] = ()) -> Stages[Op]:
+    """The pattern as `plan_shared_memory` sees it: elementwise ops may overwrite operands of their shape."""
+    made = {v: op for op in ops for v in op.results}
+    edges = dict.fromkeys((made[v], op) for op in ops for v in op.operands if v in made)
+    in_place = frozenset((a, b) for a, b in edges if op_class(b).is_elementwise and _fits(a, b))
+    return Stages(tuple(ops), tuple(edges), frozenset(outputs), in_place)
+
+
+def _fits(operand: Op, op: Op) -> bool:
+    return all(v.type == op.results[0].type for v in operand.results)
 
 
 def test_figure_3_shares_as_in_the_paper() -> None:

@@ -246,3 +246,16 @@ def test_columns_of_what_reduces_rows_are_refused() -> None:
     graph = graph_of(lambda x: jax.nn.softmax(x, 1), [jnp.zeros((64, 4096))], context)
     with pytest.raises(CannotLowerError, match="keeps the last"):
         lower(graph, context)
+
+
+@pytest.mark.parametrize(("programs", "team"), [(2, 128), (3, 256), (5, 64), (2, 1024)])
+def test_launches_whose_programs_take_strips_in_turn(programs: int, team: int) -> None:
+    """Threads of a team share sums, and exchange them again for the next strip."""
+    text = f"reduce_0[CTA_{team}, GRID_{programs}-THREAD_40-CTA_{team}]S;"
+    args = [np.random.default_rng(1).normal(size=(70, 450)).astype(np.float32)]
+    options = jstitch.CompileOptions(tune="off", strict=True, verify=True, template=text)
+    graph = graph_of(softmax, args, on(TARGETS["h200"]))
+    made = stitch(graph, TARGETS["h200"], options=options)
+    (source,) = made.sources
+    assert source.launches[0].block == max(team, 256)
+    close(made.run(args, stitched.simulated), graph, args)

@@ -28,6 +28,7 @@ VECTORS = 128, 16  # bytes that it is a multiple of, for a CPU, whose loops are 
 BUSY = 0.85  # of the cores, at least
 SHARES = 4.0, 2.0  # strips for each core of a CPU, the better number first
 GPU_SHARES = 1.0, 1 / 8  # the same for a GPU, whose launches cost more than what of it does nothing
+EXCHANGE = 10 << 10  # bytes of shared memory in which threads exchange one sum
 SMALL = 1 << 20  # where a tensor has no more elements than so many
 
 
@@ -39,19 +40,19 @@ def in_best_shape(
     asked: a template's columns of a strip; 0: rows; None: what is best. Raises TemplateError.
     """
     if asked:
-        return _as_asked(ops, outputs, asked)
+        return _as_asked(ops, outputs, asked, profile)
     cut = choose_columns(ops, outputs, profile) if profile.columns and asked is None else None
-    owned = None if cut is None else own_columns(ops, outputs, cut)
+    owned = None if cut is None else own_columns(ops, outputs, cut, profile.machine.device is not None)
     return [Part(ops)] if owned is None else owned
 
 
-def _as_asked(ops: Sequence[Op], outputs: Sequence[Value], width: int) -> Sequence[Part]:
+def _as_asked(ops: Sequence[Op], outputs: Sequence[Value], width: int, profile: Profile) -> Sequence[Part]:
     found = _largest(ops)
     if found is None:
         raise TemplateError("a sum that keeps the last of its dimensions, to own columns of", "none")
     if width >= found.width:
         raise TemplateError(f"strips of a part of {found.width} columns", str(width))
-    owned = own_columns(ops, outputs, replace(found, width=width))
+    owned = own_columns(ops, outputs, replace(found, width=width), profile.machine.device is not None)
     if owned is None:
         raise TemplateError("ops that want no more of each other than a strip", "others")
     return owned
@@ -62,15 +63,18 @@ def choose_columns(ops: Sequence[Op], outputs: Sequence[Value], profile: Profile
     found = _largest(ops)
     if found is None or math.prod(found.shape[: found.lead]) >= profile.machine.units:
         return None
-    length = math.prod(found.shape[found.lead : -1])
-    room = profile.arena_bytes // (length * _bytes_of_element(ops, outputs, found, profile))
+    each = math.prod(found.shape[found.lead : -1]) * _bytes_of_element(ops, outputs, found, profile)
     size = _narrowest(ops, found)
     if profile.machine.device is None:
-        least, vector, shares = -(-RUN // size), max(1, VECTORS[0] // size), list(SHARES)
+        least, vector = -(-RUN // size), max(1, VECTORS[0] // size)
+        tries = [(profile.arena_bytes, n) for n in SHARES]
     else:
         least, vector = SECTORS * profile.machine.sector_bytes // size, max(1, VECTORS[1] // size)
         shares = [n for n in GPU_SHARES if n >= 1 or math.prod(found.shape) <= SMALL]
-    every = (_best(found, least, vector, room, profile, share) for share in shares)
+        exchanged = EXCHANGE * (1 + sum(map(is_reduction, ops)))
+        rooms = profile.arena_bytes // 2 - exchanged, profile.arena_bytes - exchanged
+        tries = [(room, n) for n in shares for room in rooms]
+    every = (_best(found, least, vector, room // each, profile, share) for room, share in tries)
     return next((cut for cut in every if cut is not None), None)
 
 
@@ -128,9 +132,12 @@ def _inputs(ops: Sequence[Op], cut: Columns) -> dict[Value, None]:
 
 
 def _bytes_of_element(ops: Sequence[Op], outputs: Sequence[Value], cut: Columns, profile: Profile) -> int:
-    """That a program has near it: of all inputs, and of a CPU, whose caches hold what is written, outputs."""
-    written = [] if profile.machine.device else [v for v in outputs if wide(v.shape) == cut.shape]
-    return max(1, sum(v.tensor.dtype.itemsize for v in (*_inputs(ops, cut), *written)))
+    """That a program has near it: of all inputs, in tiles; of a CPU, whose caches hold both, of outputs."""
+    read = _inputs(ops, cut)
+    if profile.machine.device is not None:
+        return max(1, sum(v.tensor.dtype.compute.itemsize for v in read))
+    written = [v for v in outputs if wide(v.shape) == cut.shape]
+    return max(1, sum(v.tensor.dtype.itemsize for v in (*read, *written)))
 
 
 def _narrowest(ops: Sequence[Op], cut: Columns) -> int:

@@ -36,6 +36,7 @@ from jstitch.passes.lower.small_parts import SMALL, small_parts, update_costs
 from jstitch.passes.lower.spread_rows import spread_rows
 
 PARTIAL = "jstitch.partial_reduce"
+HELD = "held"  # attribute of an op that changes nothing: what it reads from memory is worth a tile
 APART = "apart"  # attribute of a shape op: its result need not be cut into the rows of its operand
 
 RECOMPUTE_SCALAR = 200.0

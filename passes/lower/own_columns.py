@@ -21,7 +21,7 @@ from jstitch.ir.ops import build, lookup
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.row_access import data_operands, is_reduction
-from jstitch.passes.lower.form_groups import APART, Strips
+from jstitch.passes.lower.form_groups import APART, HELD, Strips
 
 Shape = tuple[int, ...]
 
@@ -106,25 +106,30 @@ class _CannotOwnError(Exception):
     """An op that wants more than a strip."""
 
 
-def own_columns(ops: Sequence[Op], outputs: Sequence[Value], cut: Columns) -> list[Part] | None:
+def own_columns(
+    ops: Sequence[Op], outputs: Sequence[Value], cut: Columns, hold: bool = False
+) -> list[Part] | None:
     """The ops, in program order, in strips; None where one of them wants more than a strip of another.
 
-    Columns behind the last whole strip are a part of their own.
+    Columns behind the last whole strip are a part of their own. hold: strips of what is read from memory are
+    worth a tile each, where no cache keeps them.
     """
     try:
-        return [_Rewriting(c).run(ops, outputs) for c in (cut, cut.rest) if c is not None]
+        return [_Rewriting(c, hold).run(ops, outputs) for c in (cut, cut.rest) if c is not None]
     except _CannotOwnError:
         return None
 
 
 class _Rewriting:
-    def __init__(self, cut: Columns) -> None:
-        self.cut = cut
+    def __init__(self, cut: Columns, hold: bool) -> None:
+        self.cut, self.hold = cut, hold
+        self.made: set[Value] = set()
         self.new: list[Op] = []
         self.native: dict[Value, Value] = {}
         self.views: dict[Value, Value] = {}
 
     def run(self, ops: Sequence[Op], outputs: Sequence[Value]) -> Part:
+        self.made = {v for op in ops for v in op.results}
         for op in ops:
             self._op(op)
         strips = Strips(math.prod(self.cut.whole[: self.cut.lead + 1]), self.cut.width)
@@ -278,8 +283,15 @@ class _Rewriting:
             lead, rank = self.cut.lead, cut.tensor.rank
             order = (*range(lead), rank - 2, *range(lead, rank - 2), rank - 1)
             ordered = order == tuple(range(rank))
-            self.views[v] = cut if ordered else self._apart(build.transpose(cut, order))
+            view = cut if ordered else self._apart(build.transpose(cut, order))
+            held = self.hold and v not in self.made and self._kind(v) == self.cut.shape
+            self.views[v] = self._held(view) if held else view
         return self.views[v]
+
+    def _held(self, view: Value) -> Value:
+        same = build.convert(view, view.tensor.dtype)
+        self.new.append(replace(same, attrs={**same.attrs, HELD: True}))
+        return same.result
 
     def _apart(self, view: Op) -> Value:
         """A view of memory: nobody shares rows by it."""

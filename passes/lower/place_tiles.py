@@ -20,6 +20,7 @@ from jstitch.codegen.map_kernel import map_nests
 from jstitch.ir.graph import Op
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.row_access import is_reduction
+from jstitch.passes.lower.form_groups import HELD
 from jstitch.passes.lower.plan_shared_memory import (
     DoesNotFit,
     Priority,
@@ -51,6 +52,8 @@ def tile_priority(op: Op) -> Priority:
     """How long a tile of the op's result keeps its bytes (FS-2018 section 5.1.1)."""
     if is_reduction(op):
         return Priority.MUST
+    if op.attrs.get(HELD):
+        return Priority.EXPENSIVE_INTO_DOT  # memory takes longer than any function
     definition = lookup(op.name)
     expensive = definition.op_class is OpClass.EXPENSIVE or definition.cpi >= EXPENSIVE_CPI
     return Priority.EXPENSIVE_SHARED if expensive else Priority.LIGHT_SHARED

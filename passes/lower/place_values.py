@@ -21,7 +21,7 @@ from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.lower.build_nest import Place
-from jstitch.passes.lower.form_groups import PARTIAL
+from jstitch.passes.lower.form_groups import HELD, PARTIAL
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.trace_lane import Loops, Node, Trace, cone
 
@@ -154,6 +154,8 @@ class _Search:
         """None: nothing behind the op counts either."""
         if is_reduction(op) or is_free(op):
             return None
+        if op.attrs.get(HELD):
+            return 2 * self.profile.keep_cost
         definition = lookup(op.name)
         own = definition.cpi if definition.op_class.is_elementwise else 0.0
         return own + (self.profile.look_up if definition.op_class is OpClass.INDEX else 0.0)

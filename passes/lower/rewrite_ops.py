@@ -1,12 +1,14 @@
 """What lowering a pattern, and asking what it costs, begin with: its ops as they are grouped.
 
 in rows or in strips of columns  ->  sums in their best form  ->  long reductions cut in two  ->  places
+
+A strip stays near its program, so that its sums need not be made in one reading of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jstitch.ir.graph import Op, Value
 from jstitch.passes.base.plan import Update
@@ -48,7 +50,8 @@ def rewrite_ops(
     labels: dict[Value, str] = {}
     for part in parts:
         needed = _needed(part.ops, part.made(outputs), updates)
-        own = fill_places(split_reductions(rewrite_sums(part.ops, needed, profile)))
+        wanted = profile if part.strips is None else replace(profile, one_pass=False, variance_block=0)
+        own = fill_places(split_reductions(rewrite_sums(part.ops, needed, wanted)))
         for op in own:
             made.setdefault(op, part.strips)
         labels = {**label_ops(own), **labels}

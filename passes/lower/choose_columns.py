@@ -27,9 +27,9 @@ SECTORS = 2  # the same for a GPU
 VECTORS = 128, 16  # bytes that it is a multiple of, for a CPU, whose loops are unrolled, and for a GPU
 BUSY = 0.85  # of the cores, at least
 SHARES = 4.0, 2.0  # strips for each core of a CPU, the better number first
-GPU_SHARES = 1.0, 1 / 8  # the same for a GPU, whose launches cost more than what of it does nothing
+GPU_SHARES = 1.0, 1 / 2, 1 / 4, 1 / 8  # the same for a GPU: fewer than one where rows are fewer still,
+SMALL = 1 << 20  # or for so few elements, where a launch costs more than what of the GPU does nothing
 EXCHANGE = 10 << 10  # bytes of shared memory in which threads exchange one sum
-SMALL = 1 << 20  # where a tensor has no more elements than so many
 
 
 def in_best_shape(
@@ -70,7 +70,7 @@ def choose_columns(ops: Sequence[Op], outputs: Sequence[Value], profile: Profile
         tries = [(profile.arena_bytes, n) for n in SHARES]
     else:
         least, vector = SECTORS * profile.machine.sector_bytes // size, max(1, VECTORS[1] // size)
-        shares = [n for n in GPU_SHARES if n >= 1 or math.prod(found.shape) <= SMALL]
+        shares = [n for n in GPU_SHARES if n >= 1 or found.lead or math.prod(found.shape) <= SMALL]
         exchanged = EXCHANGE * (1 + sum(map(is_reduction, ops)))
         rooms = profile.arena_bytes // 2 - exchanged, profile.arena_bytes - exchanged
         tries = [(room, n) for n in shares for room in rooms]

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from jstitch.codegen.kernel_ir import Kernel, Lane
 from jstitch.device_spec import DeviceSpec
 from jstitch.frontend.ask import WAYS, Asker, Cost, Question, UnansweredError
 from jstitch.frontend.measured_gate import nameless, ordered, paired
@@ -34,6 +35,7 @@ from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.runtime.performance_library import Verdict, library_path, shared_library, verdict_key
 from jstitch.runtime.versions import asked_with
 
+WORTH = 0.95  # of the time of XLA's own: what is left of a function's kernels had better save so much
 OP_SECONDS = 0.005  # what XLA takes to compile an op, roughly
 COMPILATIONS = 4  # at least, to learn anything: without kernels and with them, in two ways
 KIND = "asked"
@@ -42,19 +44,27 @@ Costs = Mapping[str, Cost]
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is done to a function's matrix products before it is planned.
+    """What is done to a function's matrix products before it is planned, and what plans may do.
 
-    products: they are written as the library will run them. sums: theirs are left to the library.
+    products: they are written as the library will run them. sums: theirs are left to the library. columns:
+    programs may own columns, which saves launches, and may read again what a kernel of rows reads.
     """
 
     products: bool
     sums: bool
+    columns: bool = True
 
     def profile(self, profile: Profile) -> Profile:
-        return replace(profile, products=profile.products and self.products, sums=profile.sums and self.sums)
+        return replace(
+            profile,
+            products=profile.products and self.products,
+            sums=profile.sums and self.sums,
+            columns=profile.columns and self.columns,
+        )
 
 
-PREPARATIONS = tuple(Preparation(products, sums) for products in (True, False) for sums in (True, False))
+_BOTH = True, False
+PREPARATIONS = tuple(Preparation(p, s, columns) for columns in _BOTH for p in _BOTH for s in _BOTH)
 """In this order they are tried; the first one is taken where nobody can be asked."""
 
 
@@ -173,32 +183,47 @@ class _Search:
     def answer(self) -> Answer:
         self.xla = self.costs(self.graph, self.donated)
         found: list[_Found] = []
+        whole: list[tuple[_Found, _Found]] = []
         try:
             for one in self.found():
                 found.append(one)
                 if not one.excess:
                     return one.answer(_told(one.costs, self.xla))
-            for one in sorted(found, key=self.seconds):
+            for one in sorted(found, key=self.promise):
                 repaired = self.repaired(one)
-                if not repaired.excess:
-                    return repaired.answer(_told(one.costs, self.xla))
+                if repaired.excess:
+                    continue
+                whole.append((repaired, one))
+                if self.seconds(repaired.costs) < WORTH * self.seconds(self.xla):
+                    break
         except UnansweredError:
             if not found:
                 raise
+        if whole:
+            repaired, one = min(whole, key=lambda pair: self.seconds(pair[0].costs))
+            return repaired.answer(_told(one.costs, self.xla))
         first = found[0]
         demanded = any(op.attrs["demanded"] for op in _kernels(first.form.stitched))
         return first.answer(_told(first.costs, self.xla), stays=demanded)
 
-    def seconds(self, found: _Found) -> float:
+    def promise(self, found: _Found) -> tuple[bool, float]:
+        """What is mended first: kernels of rows, which read less, and of these the quickest."""
+        return found.preparation.columns, self.seconds(found.costs)
+
+    def seconds(self, costs: Costs) -> float:
         """As modelled, in all of XLA's ways: endless where XLA refuses one of them."""
-        if not found.costs.keys() >= self.xla.keys():
+        if not costs.keys() >= self.xla.keys():
             return math.inf
-        return sum(found.costs[way].seconds(self.asker.spec) for way in self.xla)
+        return sum(costs[way].seconds(self.asker.spec) for way in self.xla)
 
     def found(self) -> Iterator[_Found]:
-        """The function by each preparation, with all kernels."""
+        """The function by each preparation, with all kernels; without columns where some kernel owns any."""
+        owned = False
         for preparation in PREPARATIONS:
+            if not (preparation.columns or owned):
+                continue
             form = self.make(preparation)
+            owned |= any(lane.owns for op in _kernels(form.stitched) for lane in _lanes(op))
             costs = self.costs(form.stitched, form.donated)
             yield _Found(preparation, form, costs, _excess(costs, self.xla))
 
@@ -246,6 +271,11 @@ def _told(ours: Costs, xla: Costs) -> str:
 
 def _kernels(graph: Graph) -> Iterator[Op]:
     return (op for op in graph.walk() if op.name == KERNEL)
+
+
+def _lanes(op: Op) -> Iterator[Lane]:
+    kernel: Kernel = op.attrs["kernel"]
+    return (lane for phase in kernel.phases for lane in phase.lanes)
 
 
 def _groups(graph: Graph) -> list[str]:

@@ -137,13 +137,10 @@ def asked_graph(
     """
     memory = partial(given_memory, donated=donated)
 
-    def prepared(way: Preparation, dump: Dump) -> Graph:
-        changed = replace(context, profile=way.profile(context.profile))
-        return copy_returned(run(graph, changed, PIPELINE, dump.after_pass), context)
-
     def stitched(way: Preparation, dump: Dump, gate: Gate | None = None) -> Form:
-        ready = prepared(way, dump)
-        made = stitch_graph(ready, context, name, dump, backend, memory(ready), gate, taken=taken)
+        changed = replace(context, profile=way.profile(context.profile))
+        ready = copy_returned(run(graph, changed, PIPELINE, dump.after_pass), changed)
+        made = stitch_graph(ready, changed, name, dump, backend, memory(ready), gate, taken=taken)
         return Form(made, memory(ready))
 
     if dump.only_plans or not isinstance(backend, CudaBackend) or not is_in_question(graph, context.options):

@@ -17,12 +17,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Op, Value
-from jstitch.ir.ops import build, lookup
+from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.row_access import data_operands, is_reduction
 from jstitch.passes.lower.form_groups import APART, HELD, Strips
 
+FEW = 8  # what has at most this share of the cut tensor's elements may stay as it is
 Shape = tuple[int, ...]
 
 
@@ -124,12 +125,14 @@ class _Rewriting:
     def __init__(self, cut: Columns, hold: bool) -> None:
         self.cut, self.hold = cut, hold
         self.made: set[Value] = set()
+        self.outputs: set[Value] = set()
         self.new: list[Op] = []
         self.native: dict[Value, Value] = {}
         self.views: dict[Value, Value] = {}
 
     def run(self, ops: Sequence[Op], outputs: Sequence[Value]) -> Part:
         self.made = {v for op in ops for v in op.results}
+        self.outputs = set(outputs)
         for op in ops:
             self._op(op)
         strips = Strips(math.prod(self.cut.whole[: self.cut.lead + 1]), self.cut.width)
@@ -153,7 +156,17 @@ class _Rewriting:
         elif build.is_broadcast(op) and self._kind(op.result) == self.cut.shape:
             self._broadcast(op)
         else:
-            self.new.append(op)
+            self._leave(op)
+
+    def _leave(self, op: Op) -> None:
+        """As it was: what only moves elements to where strips read them, or has few."""
+        moves = lookup(op.name).op_class in (OpClass.SHAPE, OpClass.INDEX) and not self.outputs & {
+            *op.results
+        }
+        elements = max(v.tensor.size for v in (*op.operands, *op.results))
+        if not moves and elements * FEW > math.prod(self.cut.shape):
+            raise _CannotOwnError
+        self.new.append(op)
 
     def _kind(self, v: Value) -> Shape | None:
         """The shape of what is cut or kept, if the value has it but for dimensions of one element."""
@@ -184,7 +197,7 @@ class _Rewriting:
         if self._kind(data[0]) != self.cut.shape or not keeps_columns(op, self.cut):
             if any(v in self.native for v in op.operands):
                 raise _CannotOwnError
-            self.new.append(op)
+            self._leave(op)
             return
         lead = self.cut.lead
         dims = tuple(range(lead + 1, len(self.cut.shape)))

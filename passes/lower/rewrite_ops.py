@@ -46,6 +46,7 @@ def rewrite_ops(
 ) -> RewrittenOps:
     """columns: of a strip, that a template asks for; 0: rows; None: what is best. Raises TemplateError."""
     parts = [Part(ops)] if updates else in_best_shape(ops, outputs, profile, columns)
+    old = {v for op in ops for v in op.results}
     made: dict[Op, Strips | None] = {}
     labels: dict[Value, str] = {}
     for part in parts:
@@ -53,7 +54,7 @@ def rewrite_ops(
         wanted = profile if part.strips is None else replace(profile, one_pass=False, variance_block=0)
         own = fill_places(split_reductions(rewrite_sums(part.ops, needed, wanted)))
         for op in own:
-            made.setdefault(op, part.strips)
+            made.setdefault(op, part.strips if old.isdisjoint(op.results) else None)
         labels = {**label_ops(own), **labels}
     return RewrittenOps(
         list(made),

@@ -48,13 +48,16 @@ def rewrite_ops(
     parts = [Part(ops)] if updates else in_best_shape(ops, outputs, profile, columns)
     old = {v for op in ops for v in op.results}
     made: dict[Op, Strips | None] = {}
+    done: set[Value] = set()
     labels: dict[Value, str] = {}
     for part in parts:
         needed = _needed(part.ops, part.made(outputs), updates)
         wanted = profile if part.strips is None else replace(profile, one_pass=False, variance_block=0)
         own = fill_places(split_reductions(rewrite_sums(part.ops, needed, wanted)))
         for op in own:
-            made.setdefault(op, part.strips if old.isdisjoint(op.results) else None)
+            if done.isdisjoint(op.results):  # what all parts share is in the first
+                made[op] = part.strips if old.isdisjoint(op.results) else None
+                done.update(op.results)
         labels = {**label_ops(own), **labels}
     return RewrittenOps(
         list(made),

@@ -14,7 +14,7 @@ import pytest
 
 import jstitch
 from jstitch.codegen.interpret_kernel import interpret_kernel
-from jstitch.codegen.kernel_ir import Kernel
+from jstitch.codegen.kernel_ir import Kernel, Store
 from jstitch.frontend.importer import import_module
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
@@ -102,6 +102,24 @@ def test_kernels_in_strips_compute_the_same(seed: int, target: str) -> None:
     graph = graph_of(f, args, context)
     kernel = lower(graph, context)
     check_kernel(kernel)
+    close(interpret_kernel(kernel, args), graph, args)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_in_no_strip_is_made_once(target: str) -> None:
+    """Also of ops that have no place in the user's code until they are lowered."""
+
+    def f(x: Array, n: Array) -> tuple[Array, Array]:
+        return jax.nn.softmax(x, 0), (n * n).min()
+
+    args = [np.ones((6, 1291), np.float32), np.arange(8, dtype=np.int32)]
+    context = on(TARGETS[target], verify=True)
+    found = graph_of(f, args, context)
+    graph = Graph(found.inputs, tuple(replace(op, loc="", scope="") for op in found.ops), found.outputs)
+    kernel = lower(graph, context)
+    assert len(widths(kernel)) > 2  # strips, columns behind them, and what is in none
+    (result,) = (b for b in kernel.results if b.type.shape == ())
+    assert sum(isinstance(i, Store) and i.buffer is result for *_, i in kernel.instructions()) == 1
     close(interpret_kernel(kernel, args), graph, args)
 
 

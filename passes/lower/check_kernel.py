@@ -39,7 +39,8 @@ from jstitch.passes.lower.check_names import check_names
 
 def check_kernel(kernel: Kernel) -> tuple[str, ...]:
     """What is wrong with a kernel, one line each; empty when nothing is."""
-    found = list(dict.fromkeys([*_memory(kernel), *_aliases(kernel), *_instructions(kernel)]))
+    wrong = *_memory(kernel), *_written_twice(kernel), *_aliases(kernel), *_instructions(kernel)
+    found = list(dict.fromkeys(wrong))
     return tuple(found or dict.fromkeys(check_flow(kernel)))
 
 
@@ -83,6 +84,20 @@ def _streams(kernel: Kernel) -> Iterator[str]:
             end = tile.offset + tile.type.nbytes
         if end > max(used, kernel.arena_bytes):
             yield f"streamed results end at byte {end}, the arena has {kernel.arena_bytes}"
+
+
+def _written_twice(kernel: Kernel) -> Iterator[str]:
+    """Lanes of one phase that store at one offset: what two of them make twice is in no order."""
+    for p, phase in enumerate(kernel.phases):
+        writers: dict[tuple[Buffer, Index], int] = {}
+        for q, lane in enumerate(phase.lanes):
+            nests = (nest for stage in lane.stages for nest in stage.nests)
+            for i in (i for nest in nests for i in nest.instructions):
+                if not isinstance(i, Store) or i.buffer.space is Space.ARENA:
+                    continue
+                first = writers.setdefault((i.buffer, i.offset), q)
+                if first != q:
+                    yield f"phase {p}: lanes {first} and {q} store the same elements of {i.buffer.name}"
 
 
 def _phases(kernel: Kernel, buffer: Buffer) -> list[int]:

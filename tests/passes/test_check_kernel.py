@@ -230,6 +230,14 @@ def test_programs_that_write_the_same_elements() -> None:
     assert complaint(instructions(kernel, once(Store, same)), "in several programs")
 
 
+def test_a_lane_that_stands_there_twice() -> None:
+    """Also of a kernel that is too large to be walked through."""
+    kernel = kernel_of(lambda x: jax.nn.softmax(x, -1), (4096, 1024))
+    (phase,) = kernel.phases
+    twice = replace(kernel, phases=(replace(phase, lanes=phase.lanes * 2),))
+    assert any("lanes 0 and 1 store the same" in text for text in check_kernel(twice))
+
+
 def test_a_nest_that_stands_there_twice() -> None:
     kernel = kernel_of(lambda x: jnp.tanh(x), (512,))
     (phase,) = kernel.phases

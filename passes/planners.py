@@ -28,7 +28,7 @@ from jstitch.passes.explore.plan_dp import plan_dp
 from jstitch.passes.explore.plan_latency import latency_seconds
 from jstitch.passes.explore.search_beams import AS_PUBLISHED
 from jstitch.passes.fuse.choose_schedules import choose_schedules
-from jstitch.passes.fuse.finish_plan import FINISH, PAPER, finish_plan
+from jstitch.passes.fuse.finish_plan import FINISH, FIT, GATE, finish_plan
 from jstitch.passes.fuse.fuse_subgraph import FusionOptions
 from jstitch.passes.fuse.merge_patterns import merge_patterns
 from jstitch.passes.fuse.plan_layers import plan_layers
@@ -113,7 +113,7 @@ def dynamic_programming(frame: Graph, context: Context, *, published: bool = Fal
         frame,
         context,
         evaluate=partial(latency_seconds, context=context),
-        finish=lambda plan: finish_plan(plan, context, PAPER),
+        finish=lambda plan: finish_plan(plan, context, (*FIT, GATE)),
         remote=remote,
         search=AS_PUBLISHED,
     )
@@ -129,7 +129,7 @@ PLANNERS: Mapping[str, Planner] = {
     "layers": Planner((_LAYERED, plan_pass("merge_patterns", run_on=merge_patterns, about=merge_patterns))),
     "ilp": Planner((_CHOSEN,)),
     "dp": Planner((_EXPLORED,)),
-    "fs2018": Planner((replace(_LAYERED, settings=_AS_IN_2018),), (*PAPER[:-1], _TUNED, PAPER[-1])),
-    "fs2019": Planner((replace(_CHOSEN, settings={"published": True}),), PAPER),
-    "fs2021": Planner((replace(_EXPLORED, settings={"published": True}),), PAPER),
+    "fs2018": Planner((replace(_LAYERED, settings=_AS_IN_2018),), (*FIT, _TUNED, GATE)),
+    "fs2019": Planner((replace(_CHOSEN, settings={"published": True}),), (*FIT, GATE)),
+    "fs2021": Planner((replace(_EXPLORED, settings={"published": True}),), (*FIT, GATE)),
 }

@@ -24,11 +24,11 @@ class Profile:
     one_pass: sums that wait for a mean or a maximum over rows are reduced together with it.
     variance_block: bytes of rows that stay in cache between their sum and their squares around it, or 0.
     combine_whole: elements up to which combining partial results is one row of one program. max_buffers:
-    inputs and outputs of one kernel. least_threads, most_threads: that share a row. columns: programs may own
-    columns instead of rows. updates: kernels make
-    dynamic_update_slices in place. recompute: values are computed again in a second kernel rather than read.
-    copies: kernels make the copies of what is returned twice or as it came in. products: matrix products
-    stand as XLA's library will run them. sums: those of products are the library's. unset: XLA leaves memory
+    inputs and outputs of one kernel. least_threads, most_threads: that share a row. columns: programs may
+    own columns instead of rows. updates: kernels make dynamic_update_slices in place. recompute: values are
+    computed again in a second kernel rather than read. copies: kernels make the copies of what is returned
+    twice or as it came in. products: matrix products stand as XLA's library will run them. sums: those of
+    products are the library's. unset: XLA leaves memory
     unset that is written before it is read. turns: of a loop that are written out in its body, at most.
     keep_cost: cycles per element above which a value is kept for a later stage. look_up: the same of an
     element whose place is looked up, beyond reading it. reread_bytes: of a lane's rows, what is read from

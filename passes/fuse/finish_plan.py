@@ -34,19 +34,21 @@ def _pack(plan: FusionPlan, context: Context, *, remote: bool | None = None) -> 
     return break_cycles(pack_patterns(plan, context, remote=remote), plan)
 
 
-_GATE = plan_pass("gate", run_on=gate, about=gate)
+GATE = plan_pass("gate", run_on=gate, about=gate)
 
-FINISH: tuple[NamedPass, ...] = (
+FIT: tuple[NamedPass, ...] = (
     plan_pass("restrict_schemes", run_on=restrict_schemes, about=restrict_schemes),
     plan_pass("trim_patterns", run_on=on_any_target(trim_patterns), about=trim_patterns),
+)
+"""What every plan needs to be one of kernels: the papers' presets are left with it, and the gate."""
+
+FINISH: tuple[NamedPass, ...] = (
+    *FIT,
     plan_pass("hand_over", run_on=hand_over, about=hand_over),
-    replace(_GATE, settings={"packed": True}),
+    replace(GATE, settings={"packed": True}),
     plan_pass("recompute_outputs", run_on=recompute_outputs, about=recompute_outputs),
     plan_pass("split_prologues", run_on=split_prologues, about=split_prologues),
     plan_pass("pack_patterns", run_on=_pack, about=pack_patterns),
-    _GATE,
+    GATE,
 )
 """In the order in which they run: what may still be packed is judged twice."""
-
-PAPER: tuple[NamedPass, ...] = (*FINISH[:2], _GATE)
-"""What the papers' presets are left with: what is none of theirs is ours, and left out."""

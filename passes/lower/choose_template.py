@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from jstitch.codegen.backend import CannotBuildError
@@ -91,6 +91,16 @@ def _seconds(kernel: Kernel, evaluate: Evaluate) -> float:
         return math.inf
 
 
+def _with_room(lower: Callable[[], Kernel], in_rows: Callable[[], Kernel], evaluate: Evaluate) -> Kernel:
+    """The kernel, or the one of rows where that of columns finds no room for its strips."""
+    try:
+        kernel = lower()
+    except CannotLowerError:
+        return in_rows()
+    owns = any(lane.owns for phase in kernel.phases for lane in phase.lanes)
+    return in_rows() if owns and _seconds(kernel, evaluate) == math.inf else kernel
+
+
 def best_kernel(
     name: str,
     ops: Sequence[Op],
@@ -108,14 +118,16 @@ def best_kernel(
     options, profile = context.options, context.profile
     lower = partial(
         lower_kernel,
-        *(name, ops, inputs, outputs, profile, options.arena_bytes),
+        *(name, ops, inputs, outputs),
+        arena_bytes=options.arena_bytes,
         updates=updates,
         share="sharing" not in options.without,
         shrink="shrinking" not in options.without,
     )
+    rows_only = replace(profile, columns=False)
 
     def by_template(template: Template) -> Kernel:
-        return lower(template=template)
+        return lower(profile, template=template)
 
     if options.template is not None:
         asked = parse_template(options.template)
@@ -128,7 +140,7 @@ def best_kernel(
     wanted = None if chosen is None else _try(chosen, by_template, modelled)
     if wanted is not None and wanted[1] < math.inf:
         return wanted[0]
-    first = lower()
+    first = _with_room(partial(lower, profile), partial(lower, rows_only), modelled)
     if options.tried == 1 or first.template is None:
         return first
     others = enumerate_templates(form_pattern(ops, outputs, profile, updates), first.template, profile)

@@ -160,9 +160,8 @@ class _Rewriting:
 
     def _leave(self, op: Op) -> None:
         """As it was: what only moves elements to where strips read them, or has few."""
-        moves = lookup(op.name).op_class in (OpClass.SHAPE, OpClass.INDEX) and not self.outputs & {
-            *op.results
-        }
+        kind, returned = lookup(op.name).op_class, not self.outputs.isdisjoint(op.results)
+        moves = kind in (OpClass.SHAPE, OpClass.INDEX) and not returned
         elements = max(v.tensor.size for v in (*op.operands, *op.results))
         if not moves and elements * FEW > math.prod(self.cut.shape):
             raise _CannotOwnError
@@ -231,7 +230,9 @@ class _Rewriting:
             return
         roles = [self._role(n, kind) for n in dims]
         last = len(self.cut.shape) - 1
-        cut = bool(roles) and roles[-1] == last
+        cut = last in roles
+        if (cut and roles[-1] != last) or (v in self.native and roles != [*range(self.cut.lead), last]):
+            raise _CannotOwnError  # turned, or of another tensor with as many elements
         source = self._parts(v, cut)
         to = [self._place(role, kind) for role in roles]
         to = [*to[:-1], self.cut.lead, len(self._strips(kind)) - 1] if cut else to
@@ -260,9 +261,6 @@ class _Rewriting:
     def _parts(self, v: Value, cut: bool) -> Value:
         """A value that is repeated: its last dimension in strips, and none of one element."""
         if v in self.native:
-            lead = len(self.native[v].shape) - 2  # strip and column: next to each other
-            if self._kind(v) != self.cut.kept or lead != self.cut.lead:
-                raise _CannotOwnError
             return self.native[v]
         return self._divided(v) if cut else self._reshaped(v, wide(v.shape))
 
@@ -271,8 +269,9 @@ class _Rewriting:
 
     def _divided(self, v: Value) -> Value:
         """The part's columns, and these in strips: (..., strip, column)."""
+        if v.shape[-1] == 1:
+            v = self._reshaped(v, wide(v.shape))
         if not self.cut.is_whole:
-            v = v if v.shape[-1] == self.cut.shape[-1] else self._reshaped(v, wide(v.shape))
             start, limit = (0,) * (v.tensor.rank - 1), v.shape[:-1]
             v = self._apart(
                 build.slice_(v, (*start, self.cut.first), (*limit, self.cut.end), (1,) * v.tensor.rank)

@@ -176,6 +176,13 @@ def test_columns_switched_off(target: str) -> None:
     assert owned.scratch_bytes == 0 < rows.scratch_bytes
 
 
+def test_rows_where_strips_find_no_room() -> None:
+    """Also where the user gives an arena in which sums of a strip's columns do not fit."""
+    context = on(CPU_PROFILE, arena_bytes=256, verify=True)
+    graph = graph_of(softmax, [jnp.zeros((64, 4096))], context)
+    assert widths(lower(graph, context)) == {0}
+
+
 def test_the_option_switches_columns_off() -> None:
     x = jnp.zeros((64, 4096))
     for target in ("cpu", "h200"):

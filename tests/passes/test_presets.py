@@ -26,18 +26,10 @@ from jstitch.passes.lower.choose_template import best_kernel
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.planners import PLANNERS
 from tests.contexts import CPU_PROFILE, H200_PROFILE, on
+from tests.passes.test_given_templates import gradient, layer_norm
 
 Array = Any
 TARGETS = {"cpu": CPU_PROFILE, "h200": H200_PROFILE}
-
-
-def layer_norm(x: Array) -> Array:
-    y = x - x.mean(-1, keepdims=True)
-    return jnp.tanh(y * jax.lax.rsqrt((y * y).mean(-1, keepdims=True) + 1e-5))
-
-
-def gradient(x: Array) -> Array:
-    return jax.grad(lambda x: jnp.sin(layer_norm(x)).sum())(x)
 
 
 def unlike(x: Array) -> tuple[Array, ...]:

@@ -16,6 +16,7 @@ from jstitch.ir.graph import Op
 from jstitch.ir.schedule import Schedule, blocks, coordinates
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free
+from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.cost.op_seconds import op_seconds
 from jstitch.passes.fuse.tune_schedule import tune_schedule
 from jstitch.passes.lower.apply_template import label_ops
@@ -63,8 +64,9 @@ def _template(pattern: FusionPattern, context: Context) -> Template | None:
 def schedule_attrs(op: Op, schedule: Schedule, team: Tile) -> tuple[Attr, ...]:
     """The schedule of an op's result, on the dimensions that its loops run over. team: who shares a row."""
     result = op.results[0].shape
-    domain = op.operands[0].shape if "dimensions" in op.attrs and op.operands else result
-    reduced = op.attrs.get("dimensions", ()) if domain is not result else ()
+    reduces = is_reduction(op)
+    domain = op.operands[0].shape if reduces else result
+    reduced = op.attrs["dimensions"] if reduces else ()
     own = [d for d in range(len(domain)) if d not in reduced]
     if not domain:
         return ((team,),)

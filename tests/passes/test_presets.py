@@ -41,7 +41,12 @@ def between_products(x: Array) -> Array:
     return jnp.tanh(layer_norm(x @ w) @ w) + jnp.exp(x)
 
 
-PROGRAMS = {f.__name__: f for f in (layer_norm, gradient, unlike, between_products, jax.nn.softmax)}
+def turned_around(x: Array) -> Array:
+    return jnp.flip(jnp.tanh(x) * x.sum(1, keepdims=True), 1)
+
+
+KINDS = (layer_norm, gradient, unlike, between_products, turned_around, jax.nn.softmax)
+PROGRAMS = {f.__name__: f for f in KINDS}
 
 
 def graph_of(f: Callable[..., Any], context: Context, shape: tuple[int, ...] = (256, 1024)) -> Graph:

@@ -18,10 +18,14 @@ from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.dump import open_dump
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.rewrite import stitch_graph
+from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
 from jstitch.passes.base.context import Context
+from jstitch.passes.base.plan import FusionPlan
 from jstitch.passes.base.profile import Profile
+from jstitch.passes.fuse.finish_plan import FINISH, GATE, finish_plan
 from jstitch.passes.graph.pipeline import run
+from jstitch.passes.planners import PLANNERS
 
 
 @dataclass
@@ -36,15 +40,20 @@ class Recorder:
 
 
 def kernels_of(case: Case, target: Profile) -> dict[str, Kernel]:
-    """By name, the kernels that a function becomes on a target when nothing is left to XLA."""
-    context = Context(CompileOptions(tune="off", planner="layers", calibrated=False), target)
+    """By name, the kernels that a function becomes on a target when nothing is left to XLA, by no gate."""
+    context = Context(CompileOptions(tune="off", calibrated=False), target)
     module = jax.jit(case.function).lower(*case.args).compiler_ir("stablehlo")
     recorder = Recorder()
     backend: Backend = recorder
     graph = run(import_module(module), context)
-    stitch_graph(graph, context, "lone", open_dump(context, "lone"), backend, {})
+    stitch_graph(graph, context, "lone", open_dump(context, "lone"), backend, {}, planner=_ungated)
     small = [k for k in recorder.kernels if nbytes(k) <= MOST_BYTES and not k.updates]
     return {f"{case.name} #{n}": kernel for n, kernel in enumerate(small)}
+
+
+def _ungated(frame: Graph, context: Context) -> FusionPlan:
+    passes = tuple(p for p in FINISH if p is not GATE)
+    return finish_plan(PLANNERS["layers"](frame, context), context, passes)
 
 
 def nbytes(kernel: Kernel) -> int:

@@ -49,6 +49,12 @@ from jstitch.passes.schedule.kernel_passes import kernel_passes, schedule_kernel
 from jstitch.runtime.report import note
 from jstitch.template import parse_template
 
+NO_KERNEL = {
+    "model": "no pattern is expected to pay",
+    "measure": "no kernel was faster than XLA's",
+    "off": "there are no ops that can be stitched together",
+}
+"""Why a call has none, by CompileOptions.tune."""
 _names: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 """The kernels' names in each module that is being lowered."""
 
@@ -85,8 +91,7 @@ def rewrite(
         if stitched is imported.graph:
             note(reason="XLA's own program costs less")
         else:
-            measured = context.options.tune == "measure"
-            note(reason="no kernel was faster than XLA's" if measured else "no pattern is expected to pay")
+            note(reason=NO_KERNEL[context.options.tune])
         return None
     note(bytes={entry: moved for op in kernel_ops for entry, moved in op.attrs["traffic"].items()})
     new = export_graph(stitched, dict(imported.values), emit_kernel)

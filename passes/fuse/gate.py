@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jstitch.ir.graph import Op
+from jstitch.ir.ops import lookup
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.machine import Machine
-from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
+from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.cost.cost_model import CostEstimate, kernel_cost, wide_sums, xla_cost
 from jstitch.passes.fuse.absorb_updates import absorb_updates
@@ -92,7 +93,7 @@ def gate(
     """
     margin = MARGINS[context.options.tune] if margin is None else margin
     if margin == math.inf:
-        return plan
+        return plan if packed else _leave_lone(plan, context)
     kept: list[FusionPattern] = []
     dropped: dict[Op, Reason] = {}
     for pattern, taking in zip(plan.patterns, absorb_updates(plan, context).patterns, strict=True):
@@ -104,3 +105,15 @@ def gate(
         else:
             dropped |= dict.fromkeys(pattern.ops, verdict.reason(margin, packed))
     return keep_patterns(plan, kept, dropped)
+
+
+def _leave_lone(plan: FusionPlan, context: Context) -> FusionPlan:
+    """Without kernels of one elementwise op, unless a template asks for one: nothing is stitched there."""
+    if context.options.template is not None:
+        return plan
+    return keep_patterns(plan, [p for p in plan.patterns if not _is_lone(p)], {})  # no edge lies inside
+
+
+def _is_lone(pattern: FusionPattern) -> bool:
+    ops = [op for op in pattern.ops if not is_free(op)]
+    return len(ops) == 1 and lookup(ops[0].name).op_class.is_elementwise

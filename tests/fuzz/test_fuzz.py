@@ -95,6 +95,7 @@ def test_a_wrong_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OPS, name, replace(OPS[name], scalar=lambda op: formula("abs_")))
     x = Value(TensorType((5, 7), DType.F32))
     op = build.elementwise(name, x)
-    message = run_alone(0, Graph((x,), (op,), op.results))
+    half = build.elementwise("stablehlo.cbrt", op.result)
+    message = run_alone(0, Graph((x,), (op, half), half.results))
     assert message is not None
     assert "too far off" in message

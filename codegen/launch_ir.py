@@ -1,12 +1,11 @@
 """The Launch IR: what each thread of a launch does, where its values are, and when threads wait.
 
-    LaunchCode ::= grid x block, shared bytes, parameters, body: Statement*
-    Statement  ::= Comment | Pointer | Integer | Flag | Assign
-                 | Registers | Get | Put                an array of each thread's own
-                 | Read | Write                         an element, or a vector, of a Memory
-                 | Shuffle | Barrier                    threads meet
-                 | For | Unroll | If
-    Memory     ::= Global(pointer) | Shared(first byte)
+    LaunchCode ::= grid x block, shared bytes, parameters, body: Statement*          a launch on a GPU
+    PhaseCode  ::= programs, body: Statement*                                        a parallel loop on a CPU
+    Statement  ::= Comment | Integer | Flag | Assign | Read | Write | For | If       on both
+                 | Pointer | Registers | Get | Put | Unroll | Shuffle | Barrier      on GPUs
+                 | Address | Prefetch | Stream | Fence                               on CPUs
+    Memory     ::= Global(pointer) | Shared(first byte) | Apart(pointer, scope)
     Test       ::= Less | Equal | IsSet
 
     q = p * 4 + team                   Integer("q", ...)
@@ -37,7 +36,9 @@ CTA = var(Var("block()", MOST_CTAS))
 """The CTA's number in the grid."""
 FAR = 1 << 62  # of numbers whose range nobody asks for
 PROGRAM = var(Var("p", FAR))
-"""The CTA's number among those of its lane."""
+"""The number of the CTA, or of the task on a CPU, among those of its lane."""
+TASK = var(Var("program", FAR))
+"""The number of the task in its phase, on a CPU."""
 
 
 # -- memory ---------------------------------------------------------------------------------------------
@@ -58,7 +59,15 @@ class Shared:
     base: Index
 
 
-Memory = Global | Shared
+@dataclass(frozen=True)
+class Apart:
+    """A buffer, by the name of its pointer, on a CPU. scope: buffers of two numbers share no byte."""
+
+    pointer: str
+    scope: int
+
+
+Memory = Global | Shared | Apart
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,19 @@ class Pointer:
 
     name: str
     parameter: str
+
+
+@dataclass(frozen=True)
+class Address:
+    """name = pointer number `number` of the table that a kernel on a CPU receives, `offset` bytes on.
+
+    number: None for the task's arena. about: what lies there.
+    """
+
+    name: str
+    number: Index | None
+    offset: Index
+    about: str
 
 
 @dataclass(frozen=True)
@@ -191,6 +213,29 @@ class Write:
 
 
 @dataclass(frozen=True)
+class Prefetch:
+    """Ask for the line of memory that holds byte `at` of what `pointer` points to."""
+
+    pointer: str
+    at: Index
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Copy `nbytes` of the tile to byte `at` behind `pointer`, past the caches."""
+
+    pointer: str
+    at: Index
+    tile: str
+    nbytes: Index
+
+
+@dataclass(frozen=True)
+class Fence:
+    """What was streamed is in memory for everyone."""
+
+
+@dataclass(frozen=True)
 class Shuffle:
     """name = what `value` is in the thread of the warp whose number differs in the bits of `mask`."""
 
@@ -246,6 +291,7 @@ class If:
 Statement = (
     Comment
     | Pointer
+    | Address
     | Integer
     | Flag
     | Assign
@@ -254,6 +300,9 @@ Statement = (
     | Put
     | Read
     | Write
+    | Prefetch
+    | Stream
+    | Fence
     | Shuffle
     | Barrier
     | For
@@ -295,6 +344,25 @@ class LaunchCode:
     work: int
     bytes_read: int
     bytes_written: int
+
+
+@dataclass(frozen=True)
+class PhaseCode:
+    """What each of `programs` tasks of a CPU does. work: elements of light work, roughly, of all of them."""
+
+    name: str
+    programs: int
+    work: int
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """A kernel on a CPU. operands, results: numbers of the kernel's, in the order of the table."""
+
+    phases: tuple[PhaseCode, ...]
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
 
 
 def under(test: Test | None, body: Iterable[Statement]) -> Body:

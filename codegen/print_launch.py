@@ -1,4 +1,4 @@
-"""Launch IR -> the text of its function: one line a statement, and no decision.
+"""Launch IR -> the text of its functions, for both targets: one line a statement, and no decision.
 
 def phase0(x, y):
     t = remainder_pos(thread(), 64)
@@ -13,11 +13,14 @@ from functools import singledispatch
 
 from jstitch.codegen.branches import indent
 from jstitch.codegen.launch_ir import (
+    Address,
+    Apart,
     Assign,
     Barrier,
     Comment,
     Elements,
     Equal,
+    Fence,
     Flag,
     For,
     Get,
@@ -28,7 +31,9 @@ from jstitch.codegen.launch_ir import (
     LaunchCode,
     Less,
     Memory,
+    PhaseCode,
     Pointer,
+    Prefetch,
     Put,
     Read,
     Registers,
@@ -36,12 +41,14 @@ from jstitch.codegen.launch_ir import (
     Shared,
     Shuffle,
     Statement,
+    Stream,
     Test,
     Unroll,
     Write,
 )
 from jstitch.codegen.print_expr import print_expr
 from jstitch.codegen.print_index import print_index
+from jstitch.ir.index import const
 from jstitch.ir.types import DType
 
 
@@ -49,6 +56,11 @@ def print_launch(launch: LaunchCode) -> str:
     """The function of one launch."""
     head = f"def {launch.name}({', '.join(p.name for p in launch.parameters)}):"
     return "\n".join([head, *indent(print_body(launch.body))])
+
+
+def print_phase(phase: PhaseCode) -> str:
+    """The function of one phase of a kernel on a CPU."""
+    return "\n".join([f"def {phase.name}(bufs, arena, program):", *indent(print_body(phase.body))])
 
 
 def print_body(body: Iterable[Statement]) -> Iterator[str]:
@@ -69,6 +81,28 @@ def _(s: Comment) -> Iterable[str]:
 @_lines.register
 def _(s: Pointer) -> Iterable[str]:
     yield f"{s.name} = {s.parameter}"
+
+
+@_lines.register
+def _(s: Address) -> Iterable[str]:
+    base = "arena" if s.number is None else f"load_s64(bufs, {print_index(s.number)}, 0)"
+    offset = "" if s.offset == const(0) else f" + {print_index(s.offset)}"
+    yield f"{s.name} = {base}{offset}  # {s.about}"
+
+
+@_lines.register
+def _(s: Prefetch) -> Iterable[str]:
+    yield f"prefetch({s.pointer}, {print_index(s.at)})"
+
+
+@_lines.register
+def _(s: Stream) -> Iterable[str]:
+    yield f"stream({s.pointer}, {print_index(s.at)}, {s.tile}, {print_index(s.nbytes)})"
+
+
+@_lines.register
+def _(s: Fence) -> Iterable[str]:
+    yield "end_streams()"
 
 
 @_lines.register
@@ -107,7 +141,7 @@ def _(s: Put) -> Iterable[str]:
 
 @_lines.register
 def _(s: Read) -> Iterable[str]:
-    yield f"{s.name} = {_access('load', s)})"
+    yield f"{s.name} = {_access('load', s)}{_scope(s.memory)})"
 
 
 @_lines.register
@@ -117,7 +151,7 @@ def _(s: Write) -> Iterable[str]:
             value = f"{array}, {print_index(first)}"
         case value_:
             value = print_expr(value_)
-    yield f"{_access('store', s)}, {value})"
+    yield f"{_access('store', s)}, {value}{_scope(s.memory)})"
 
 
 @_lines.register
@@ -194,11 +228,18 @@ def _function(verb: str, memory: Memory) -> str:
             return f"shared_{verb}"
         case Global(_, invariant):
             return "read" if invariant and verb == "load" else verb
+        case Apart():
+            return verb
 
 
 def _first(memory: Memory) -> str:
     match memory:
         case Shared(base):
             return print_index(base)
-        case Global(pointer):
+        case Global(pointer) | Apart(pointer):
             return pointer
+
+
+def _scope(memory: Memory) -> str:
+    """The last argument of an access on a CPU."""
+    return f", {memory.scope}" if isinstance(memory, Apart) else ""

@@ -62,7 +62,7 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.passes.lower.nest_work:expr_cycles": EXPR,
     "jstitch.codegen.cpu.conversion:bitcast": OTHER,
     "jstitch.codegen.cpu.conversion:conversion": OTHER,
-    "jstitch.codegen.cpu.emit:_Lane._nest": LOOPS,
+    "jstitch.codegen.cpu.launch_lane:LaneWriter._nest": LOOPS,
     "jstitch.codegen.cpu.exponential:_narrow_exp": "one lowering by way of another: of two widths of numbers",
     "jstitch.codegen.cpu.expression:Value.call": OTHER,
     "jstitch.codegen.cpu.flush:end_streams": OTHER,

@@ -15,13 +15,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Space
+from jstitch.codegen.launch_ir import FAR, Address
+from jstitch.ir.index import Index, Var, add, const, mul, var
 
-RESULT, SCRATCH = "@result", "@scratch@"  # places behind the operands, known when all lanes are emitted
+LANE = var(Var("lane", FAR))
+"""The number of a lane among those that share its code."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a buffer of a lane is found: number `number` of its space's pointers, `offset` bytes on."""
+
+    space: Space
+    number: Index
+    offset: Index
 
 
 @dataclass(eq=False)
 class Slots:
-    """operands and results: kernel argument and result numbers in slot order; they grow while emitting.
+    """operands and results: kernel argument and result numbers in slot order; they grow with every place.
 
     aliases: results written in place of an argument.
     """
@@ -60,23 +72,31 @@ class Slots:
                 return len(set(members)) == len(members)
         return True
 
-    def pointer(self, members: Sequence[Buffer], name: str) -> str:
-        """The line that loads the pointer of one buffer of a lane, given that buffer of every lane."""
-        first = members[0]
+    def place(self, members: Sequence[Buffer]) -> Place:
+        """Of one buffer of a lane, given that buffer of every lane that shares its code."""
+        first, here = members[0], const(0)
         match first.space:
             case Space.ARENA:
-                return f"{name} = arena + {first.offset}"
+                return Place(Space.ARENA, here, const(first.offset))
             case Space.SCRATCH:
                 stride = members[1].offset - first.offset if len(members) > 1 else 0
-                return f"{name} = load_s64(bufs, {SCRATCH}, 0) + {first.offset}{_times(stride)}"
+                return Place(Space.SCRATCH, here, _of_lane(first.offset, stride))
             case Space.ARG:
                 several = any(b is not first for b in members)
                 slot = self._operand_slots(members) if several else self._one_operand(first)
-                return f"{name} = load_s64(bufs, {slot}{_times(several)}, 0)"
+                return Place(Space.ARG, _of_lane(slot, int(several)), here)
             case Space.RESULT:
                 slots = self._result_slots(members)
                 stride = slots[1] - slots[0] if len(slots) > 1 else 0
-                return f"{name} = load_s64(bufs, {RESULT}{slots[0]}@{_times(stride)}, 0)"
+                return Place(Space.RESULT, _of_lane(slots[0], stride), here)
+
+    def address(self, name: str, place: Place, about: str) -> Address:
+        """The statement that finds it; when every lane's buffers have their places."""
+        results = len(self.operands)
+        first = {Space.ARG: 0, Space.RESULT: results, Space.SCRATCH: results + len(self.results)}
+        inside = place.space is Space.ARENA
+        number = None if inside else add(place.number, const(first[place.space]))
+        return Address(name, number, place.offset, about)
 
     def _operand_slots(self, members: Sequence[Buffer]) -> int:
         known = self.runs.get(tuple(members))
@@ -98,26 +118,11 @@ class Slots:
                 self.results.append(b.number)
         return [self.result_slot[b] for b in members]
 
-    def resolve(self, line: str) -> str:
-        """Put in the numbers that were not known when the line was written."""
-        count = len(self.operands)
-        before, found, rest = line.partition(RESULT)
-        if found:
-            number, _, rest = rest.partition("@")
-            return f"{before}{count + int(number)}{rest}"
-        return line.replace(SCRATCH, str(count + len(self.results)))
-
 
 def _is_even(numbers: Sequence[int]) -> bool:
     return len({b - a for a, b in itertools.pairwise(numbers)}) <= 1
 
 
-def _times(stride: int) -> str:
-    """The lane's share of a slot number or an offset."""
-    match int(stride):
-        case 0:
-            return ""
-        case 1:
-            return " + lane"
-        case k:
-            return f" + lane * {k}"
+def _of_lane(first: int, stride: int) -> Index:
+    """A number or an offset that grows with the lane's."""
+    return add(const(first), mul(LANE, stride))

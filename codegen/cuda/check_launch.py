@@ -22,11 +22,14 @@ from jstitch.codegen.launch_ir import (
     CTA,
     MOST_CTAS,
     THREAD,
+    Address,
+    Apart,
     Assign,
     Barrier,
     Comment,
     Elements,
     Equal,
+    Fence,
     Flag,
     For,
     Get,
@@ -37,6 +40,7 @@ from jstitch.codegen.launch_ir import (
     LaunchCode,
     Less,
     Pointer,
+    Prefetch,
     Put,
     Read,
     Registers,
@@ -44,6 +48,7 @@ from jstitch.codegen.launch_ir import (
     Shared,
     Shuffle,
     Statement,
+    Stream,
     Test,
     Unroll,
     Write,
@@ -160,6 +165,8 @@ class _Walk:
                 self.loop(s, alike)
             case If():
                 self.branch(s, alike)
+            case Address() | Prefetch() | Stream() | Fence():
+                self.complain(s, "is about the memory of a CPU")
             case _:
                 assert_never(s)
 
@@ -255,6 +262,9 @@ class _Walk:
         match s.memory:
             case Global(pointer):
                 self.pointer(pointer)
+                return at.alike
+            case Apart():
+                self.complain(s, "is about the memory of a CPU")
                 return at.alike
             case Shared(base):
                 start, size = self.index(base), s.dtype.itemsize

@@ -9,10 +9,10 @@ from jstitch.codegen.cuda.check_launch import check_launch
 from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.cuda.index_bits import index_bits
 from jstitch.codegen.cuda.launch_kernel import Launches, launch_kernel
-from jstitch.codegen.cuda.print_launch import print_launch
 from jstitch.codegen.cuda.source import CudaSource, Launch
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.launch_ir import LaunchCode
+from jstitch.codegen.print_launch import print_launch
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jstitch.codegen.cpu import emit as emitter
 from jstitch.codegen.cpu.build import call
-from jstitch.codegen.kernel_ir import Buffer, Kernel, Let, Space
+from jstitch.codegen.cpu.launch_lane import LaneWriter, instructions_of, shared_scopes
+from jstitch.codegen.kernel_ir import Buffer, Kernel, Let, Space, Stage
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.inspection.numerics import difference
@@ -120,8 +120,8 @@ def overlapping(kernel: Kernel) -> Iterator[tuple[Buffer, Buffer]]:
                     yield a, b
 
 
-def tiles(stages: Sequence[object]) -> list[Buffer]:
-    instrs = emitter._instructions(stages)  # type: ignore[arg-type]
+def tiles(stages: Sequence[Stage]) -> list[Buffer]:
+    instrs = instructions_of(stages)
     found = (i.buffer for i in instrs if not isinstance(i, Let))
     return list(dict.fromkeys(b for b in found if b.space is Space.ARENA))
 
@@ -242,7 +242,7 @@ def test_without_a_limit_reductions_may_exceed_the_default_budget() -> None:
 def test_tiles_that_share_bytes_have_one_alias_scope() -> None:
     kernel = lower_only(softmaxes, (64, 768))
     ((lane,),) = [phase.lanes for phase in kernel.phases]
-    code = emitter._Lane(lane, {})
+    code = LaneWriter(lane, {}, "")
     for a, b in itertools.combinations(tiles(lane.stages), 2):
         assert (code.scope[a] == code.scope[b]) == ((a, b) in set(overlapping(kernel)))
         assert code.number[a] != code.number[b]
@@ -251,7 +251,7 @@ def test_tiles_that_share_bytes_have_one_alias_scope() -> None:
 def test_scopes_are_merged_through_a_tile_that_overlaps_two() -> None:
     a, b, c, d = lower_only(softmaxes, (64, 768)).arena[:4]
     found = [replace(a, offset=0), replace(d, offset=0), replace(c, offset=3000), replace(b, offset=4096)]
-    assert list(emitter._shared_scopes({x: n for n, x in enumerate(found)}).values()) == [0, 0, 0, 3]
+    assert list(shared_scopes(found).values()) == [0, 0, 0, 3]
 
 
 # -- seeded defects ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from jax import Array
 
 from jstitch.codegen.cuda.exchange import TEAM_BARRIERS, Team
-from jstitch.codegen.cuda.print_launch import print_body
+from jstitch.codegen.print_launch import print_body
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.ir.graph import Graph

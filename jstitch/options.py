@@ -19,12 +19,17 @@ PRESETS = {"fs2018": 1, "fs2019": 8, "fs2021": 8}
 """The papers as published, and how many templates of each kernel they try."""
 PLANNERS = ("auto", "layers", "ilp", "dp", *PRESETS)
 SCHEMES = ("packing", "thread", "warp", "block")
-TECHNIQUES = ("remote", "sharing", "shrinking", "columns")
+TECHNIQUES = (
+    *("remote", "sharing", "shrinking", "columns"),
+    *("templates", "roofs", "footprints", "substitution", "seeds", "beams", "evaluator"),
+)
+"""Parts of passes; those of the second line are the papers', and decide in the planners that have them."""
 OPTIONAL_PASSES = (
     *("unroll_loops", "unroll_windows", "rewrite_argmax", "rewrite_one_hot_scatter", "chain_scatters"),
     *("unroll_turns", "reduce_products", "join_sums", "merge_products", "turn_products", "lead_products"),
     *("cse", "clone_broadcasts", "clone_indices", "leave_sums", "leave_unset"),
-    *("merge_patterns", "hand_over", "recompute_outputs", "split_prologues", "pack_patterns"),
+    *("merge_patterns", "choose_schedules", "hand_over"),
+    *("recompute_outputs", "split_prologues", "pack_patterns"),
     *("bound_exponents", "divide_by_invariants", "stream_results", "pair_halves", "prefetch_rows"),
     "in_strips",
 )
@@ -91,8 +96,9 @@ class CompileOptions:
     composition schemes that it may use.
     without: techniques switched off to see what they bring: 'remote' fusion of patterns with nothing in
     common, 'sharing' of arena bytes, 'shrinking' of what is kept when it does not fit, programs that own
-    'columns' where sums would cross rows, and passes by name (those of `jstitch passes` that programs are
-    right without).
+    'columns' where sums would cross rows, 'templates' beyond the first; of the papers' planners 'roofs' of
+    layers, 'footprints' of packs, 'substitution' and 'seeds' of candidates, 'beams' beside the first, and the
+    'evaluator' that judges them; passes by name (those of `jstitch passes` that programs are right without).
     tune: 'model' stitches what the cost model expects to pay, 'off' everything that can be, 'measure' what is
     faster than XLA's own on this device, once. tune_seconds: most seconds of measuring for one function.
     ask_seconds: most seconds of asking XLA:GPU's compiler what one function with matrix products costs with
@@ -170,6 +176,8 @@ class CompileOptions:
     @property
     def tried(self) -> int:
         """Templates of each kernel: as many as `templates` says, or as the planner's paper tries."""
+        if "templates" in self.without:
+            return 1
         return max(self.templates, PRESETS.get(self.planner, 1))
 
     def replace(self, **changes: Any) -> CompileOptions:

@@ -70,16 +70,17 @@ def _layers(
     fuse_batch_dot: bool = LAYERS.fuse_batch_dot,
     whole_layer_roof: bool = LAYERS.whole_layer_roof,
 ) -> FusionPlan:
+    without = context.options.without
     return plan_layers(
         frame,
         FusionOptions(
             min_blocks=min_blocks,
             serial_elements=serial_elements,
             max_ops=max_ops,
-            footprint=footprint,
+            footprint=0 if "footprints" in without else footprint,
             max_schedules=max_schedules,
             fuse_batch_dot=fuse_batch_dot,
-            whole_layer_roof=whole_layer_roof,
+            whole_layer_roof=whole_layer_roof and "roofs" not in without,
         ),
     )
 
@@ -109,13 +110,15 @@ def dynamic_programming(frame: Graph, context: Context, *, published: bool = Fal
         return plan_dp(
             frame, context, (known,), finish=lambda plan: finish_plan(plan, context), remote=remote
         )
+    width = 1 if "beams" in options.without else AS_PUBLISHED.width
+    judged = partial(latency_seconds, context=context)
     return plan_dp(
         frame,
         context,
-        evaluate=partial(latency_seconds, context=context),
+        evaluate=None if "evaluator" in options.without else judged,
         finish=lambda plan: finish_plan(plan, context, (*FIT, GATE)),
         remote=remote,
-        search=AS_PUBLISHED,
+        search=replace(AS_PUBLISHED, width=width),
     )
 
 

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from jstitch.codegen.backend import CannotBuildError
 from jstitch.codegen.cuda.homes import NoRoom
@@ -94,6 +95,7 @@ class KernelFacts:
         return min((launch.occupancy for launch in self.launches), default=None)
 
 
+T = TypeVar("T")
 Made = KernelFacts | Reason
 
 
@@ -102,23 +104,37 @@ class KernelMaker:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._known: dict[tuple[int, ...], Made] = {}
+        self._lowered: dict[object, Kernel | Reason] = {}
+        self._known: dict[object, Made] = {}
 
     def make(self, pattern: FusionPattern) -> Made:
         """The facts, or why no kernel holds the pattern after all."""
-        found = structure(pattern)
-        if found is None:
-            return self._make(pattern)
-        if found not in self._known:
-            self._known[found] = self._make(pattern)
-        return self._known[found]
+        return self._once(self._known, self._make, pattern)
+
+    def lower(self, pattern: FusionPattern) -> Kernel | Reason:
+        """The kernel that is built, or why none is."""
+        return self._once(self._lowered, self._lower, pattern)
+
+    def _once(self, known: dict[object, T], make: Callable[[FusionPattern], T], pattern: FusionPattern) -> T:
+        key = structure(pattern) or pattern
+        if key not in known:
+            known[key] = make(pattern)
+        return known[key]
 
     def _make(self, pattern: FusionPattern) -> Made:
-        inputs, _, outputs = contracted(pattern)
+        kernel = self.lower(pattern)
+        if isinstance(kernel, Reason):
+            return kernel
         try:
-            about = pattern.ops, inputs, outputs, self.context, pattern.updates, pattern.template
-            kernel = best_kernel("kernel", *about)
-            return _facts(schedule_kernel(kernel, self.context), pattern, self.context.machine)
+            return _facts(kernel, pattern, self.context.machine)
+        except (CannotBuildError, NoRoom) as error:
+            return error.reason
+
+    def _lower(self, pattern: FusionPattern) -> Kernel | Reason:
+        inputs, _, outputs = contracted(pattern)
+        about = pattern.ops, inputs, outputs, self.context, pattern.updates, pattern.template
+        try:
+            return schedule_kernel(best_kernel("kernel", *about), self.context)
         except (CannotLowerError, CannotBuildError, NoRoom) as error:
             return error.reason
 

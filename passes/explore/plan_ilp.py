@@ -80,19 +80,19 @@ def plan_ilp(
 
 def collect(frame: Graph, context: Context, options: IlpOptions) -> tuple[Candidates, list[list[int]]]:
     """All candidates, and the choices among them that are known to be disjoint and acyclic."""
-    graph = op_graph(frame)
+    graph, without = op_graph(frame), context.options.without
     found = Candidates(graph, ORIGIN)
-    if options.layers is None:
-        known = [found.add(groups) for groups in explore_substitution(graph)]
-        found.add(explore_seeds(graph, options.seeds))
-        return found, known
-    layered = plan_layers(frame, options.layers)
-    merged = layered if "merge_patterns" in context.options.without else merge_patterns(layered, context)
-    apart = found.of_plan(layered)
-    sets = [found.of_plan(merged), apart, *explore_substitution(graph)]
+    sets = [] if "substitution" in without else explore_substitution(graph)
+    if options.layers is not None:
+        layered = plan_layers(frame, options.layers)
+        merged = layered if "merge_patterns" in without else merge_patterns(layered, context)
+        apart = found.of_plan(layered)
+        sets = [tuple(found.of_plan(merged)), tuple(apart), *sets]
     known = [found.add(groups) for groups in sets]
-    found.add(explore_seeds(grouped(graph, apart), options.joined))
-    found.add(explore_seeds(graph, options.seeds))
+    if options.layers is not None:
+        found.add(explore_seeds(grouped(graph, apart), options.joined))
+    if "seeds" not in without:
+        found.add(explore_seeds(graph, options.seeds))
     return found, known
 
 

@@ -8,14 +8,14 @@ and nothing for ops that XLA fuses into others. What patterns save then adds up,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free, make_pattern
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.cost.cost_model import kernel_cost, xla_kernels, xla_makes
+from jstitch.passes.cost.cost_model import CostEstimate, kernel_cost, xla_kernels, xla_makes
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.gate import judge, saved_copies
 from jstitch.passes.fuse.pack_patterns import SMALL
@@ -83,8 +83,11 @@ def modelled_seconds(plan: FusionPlan, context: Context) -> float:
 
 def rest_seconds(plan: FusionPlan, context: Context) -> float:
     """Of XLA's kernels for the ops that a kernel could hold, and none of the plan's does."""
+    return sum(cost.seconds(context.machine) for cost in rest_costs(plan, context))
+
+
+def rest_costs(plan: FusionPlan, context: Context) -> Collection[CostEstimate]:
+    """The same kernels, one by one."""
     owned = {op for p in plan.patterns for op in p.ops if not is_free(op)}
     rest = [op for op in plan.frame.ops if op not in owned and _is_fusible(op)]
-    machine = context.machine
-    xla = xla_kernels(make_pattern(plan.frame, rest, "xla"), machine, CONE)
-    return sum(cost.seconds(machine) for cost in xla.values())
+    return xla_kernels(make_pattern(plan.frame, rest, "xla"), context.machine, CONE).values()

@@ -129,12 +129,13 @@ class Pointer:
 class Address:
     """name = pointer number `number` of the table that a kernel on a CPU receives, `offset` bytes on.
 
-    number: None for the task's arena. about: what lies there.
+    number: None for the task's arena. nbytes: that lie there. about: what they are.
     """
 
     name: str
     number: Index | None
     offset: Index
+    nbytes: int
     about: str
 
 
@@ -358,11 +359,21 @@ class PhaseCode:
 
 @dataclass(frozen=True)
 class KernelCode:
-    """A kernel on a CPU. operands, results: numbers of the kernel's, in the order of the table."""
+    """A kernel on a CPU. operands, results: numbers of the kernel's, in the order of the table.
+
+    scratch_bytes: that the table's last pointer leads to. arena_bytes: of each task.
+    """
 
     phases: tuple[PhaseCode, ...]
     operands: tuple[int, ...]
     results: tuple[int, ...]
+    scratch_bytes: int
+    arena_bytes: int
+
+    @property
+    def scratch(self) -> int:
+        """The number of the scratch's pointer in the table."""
+        return len(self.operands) + len(self.results)
 
 
 def under(test: Test | None, body: Iterable[Statement]) -> Body:

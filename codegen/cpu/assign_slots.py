@@ -90,13 +90,13 @@ class Slots:
                 stride = slots[1] - slots[0] if len(slots) > 1 else 0
                 return Place(Space.RESULT, _of_lane(slots[0], stride), here)
 
-    def address(self, name: str, place: Place, about: str) -> Address:
-        """The statement that finds it; when every lane's buffers have their places."""
+    def address(self, name: str, place: Place, buffer: Buffer) -> Address:
+        """The statement that finds the buffer; when every lane's buffers have their places."""
         results = len(self.operands)
         first = {Space.ARG: 0, Space.RESULT: results, Space.SCRATCH: results + len(self.results)}
         inside = place.space is Space.ARENA
         number = None if inside else add(place.number, const(first[place.space]))
-        return Address(name, number, place.offset, about)
+        return Address(name, number, place.offset, buffer.type.nbytes, str(buffer.type))
 
     def _operand_slots(self, members: Sequence[Buffer]) -> int:
         known = self.runs.get(tuple(members))

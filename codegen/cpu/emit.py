@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from jstitch.codegen.backend import CannotBuildError
+from jstitch.codegen.cpu.check_phases import check_phases
 from jstitch.codegen.cpu.launch_phases import launch_phases
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.kernel_source import KernelSource, PhaseSource
@@ -21,8 +23,13 @@ class Emitted:
 
 
 def emit(kernel: Kernel) -> Emitted:
-    """Source whose phase functions have the runtime's signature (see kernel_source)."""
+    """Source whose phase functions have the runtime's signature (see kernel_source).
+
+    Raises CannotBuildError for phases that are not seen to keep to their memory.
+    """
     made = launch_phases(kernel)
+    if problems := check_phases(made):
+        raise CannotBuildError(f"a phase that does not keep its order or its bounds: {problems[0]}")
     body = "".join(f"\n\n{print_phase(phase)}\n" for phase in made.phases).rstrip("\n")
     source = KernelSource(
         kernel.name,

@@ -61,7 +61,8 @@ def launch_phases(kernel: Kernel) -> KernelCode:
         )
         for n, (phase, parts) in enumerate(zip(kernel.phases, dealt, strict=True))
     )
-    return KernelCode(phases, tuple(slots.operands), tuple(slots.results))
+    memory = kernel.scratch_bytes, kernel.arena_bytes
+    return KernelCode(phases, tuple(slots.operands), tuple(slots.results), *memory)
 
 
 def _deal(phase: Phase, slots: Slots) -> list[Part]:
@@ -125,5 +126,5 @@ def _part(part: Part, slots: Slots) -> Body:
     else:
         body.append(Integer("p", first))
     for k, (buffer, place) in enumerate(zip(buffers_of(lane), part.places, strict=True)):
-        body.append(slots.address(f"b{part.tag}{k}", place, str(buffer.type)))
+        body.append(slots.address(f"b{part.tag}{k}", place, buffer))
     return body + launch_lane(lane, slots.aliases, part.tag)

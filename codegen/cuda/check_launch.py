@@ -2,19 +2,13 @@
 
     if r < 4095: ... barrier()      r is of a team, the barrier of the CTA: some threads may never reach it
     h1[k * 4 + j] of 12             k * 4 + j may reach 13
-    v7 after `if ok: v7 = ...`      may have no value
 
-Of every integer three things are followed: between which numbers it is, by which number it is divisible, and
-how many neighbouring threads have the same one (`alike`): a barrier needs as many as wait at it.
+Barriers and shuffles need as many threads together as wait at them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import assert_never
-
+from jstitch.codegen.check_body import ALL, BodyCheck, Value
 from jstitch.codegen.cuda.deal import WARP
 from jstitch.codegen.cuda.exchange import TEAM_BARRIERS
 from jstitch.codegen.interval import Interval, point
@@ -22,25 +16,12 @@ from jstitch.codegen.launch_ir import (
     CTA,
     MOST_CTAS,
     THREAD,
-    Address,
     Apart,
-    Assign,
     Barrier,
-    Comment,
-    Elements,
-    Equal,
-    Fence,
-    Flag,
-    For,
     Get,
     Global,
-    If,
-    Integer,
-    IsSet,
     LaunchCode,
-    Less,
     Pointer,
-    Prefetch,
     Put,
     Read,
     Registers,
@@ -48,101 +29,31 @@ from jstitch.codegen.launch_ir import (
     Shared,
     Shuffle,
     Statement,
-    Stream,
-    Test,
-    Unroll,
     Write,
 )
-from jstitch.ir.expr import Expr, numbers, refs
-from jstitch.ir.index import Atom, Clamp, Dynamic, FloorDiv, Index, Mod, Var
-
-ALL = 1 << 30
-"""Of threads that have the same value: those of any CTA."""
-ANYTHING = Interval(-(1 << 62), 1 << 62)
-
-
-@dataclass(frozen=True)
-class Value:
-    """An integer within `range`, divisible by `multiple` (0: is 0); any other value is within ANYTHING.
-
-    alike: so many neighbouring threads, from a multiple of it on, have the same.
-    """
-
-    range: Interval = ANYTHING
-    multiple: int = 1
-    alike: int = ALL
-
-    def join(self, other: Value) -> Value:
-        """What is either of them."""
-        widened = self.range if self.range == other.range else self.range | other.range
-        return Value(widened, math.gcd(self.multiple, other.multiple), min(self.alike, other.alike))
-
-    def below(self, bound: int) -> Value:
-        """When it is known to be below the bound."""
-        most = bound - 1
-        most = most // self.multiple * self.multiple if self.multiple else most
-        return replace(self, range=Interval(self.range.low, min(self.range.high, most)))
-
-
-Names = dict[str, Value]
+from jstitch.ir.index import Index
 
 
 def check_launch(launch: LaunchCode) -> tuple[str, ...]:
     """What is wrong with it, one line each; empty when nothing is."""
-    walk = _Walk(launch)
+    walk = _LaunchCheck(launch)
     walk.body(launch.body, ALL)
     return tuple(walk.found)
 
 
-class _Walk:
-    """names: values that surely exist where the walk stands. arrays: their sizes. found: complaints."""
-
+class _LaunchCheck(BodyCheck):
     def __init__(self, launch: LaunchCode) -> None:
+        thread = Value(Interval(0, launch.block - 1), 1, 1)
+        cta = Value(Interval(0, min(launch.grid, MOST_CTAS) - 1))
+        super().__init__({_name(THREAD): thread, _name(CTA): cta})
         self.launch = launch
         self.pointers = {p.name for p in launch.parameters}
-        self.names: Names = {
-            _name(THREAD): Value(Interval(0, launch.block - 1), 1, 1),
-            _name(CTA): Value(Interval(0, min(launch.grid, MOST_CTAS) - 1)),
-        }
-        self.arrays: dict[str, int] = {}
-        self.kinds: dict[str, str] = {}
-        self.found: dict[str, None] = {}
 
-    # -- statements -----------------------------------------------------------------------------------
-
-    def body(self, body: Iterable[Statement], alike: int) -> None:
-        """alike: so many neighbouring threads run these statements together."""
-        for s in body:
-            self.kind(s)
-            self.statement(s, alike)
-
-    def kind(self, s: Statement) -> None:
-        """A name is of one kind in all of a function, also in branches that no thread runs both of."""
+    def own(self, s: Statement, alike: int) -> None:
         match s:
-            case Registers(name) | Read(name, width=2 | 4 | 8 | 16):
-                kind = "an array"
-            case Integer(name) | Flag(name) | Assign(name) | Get(name) | Read(name) | Shuffle(name):
-                kind = "a number"
-            case Pointer(name):
-                kind = "a pointer"
-            case _:
-                return
-        if self.kinds.setdefault(name, kind) != kind:
-            self.complain(s, f"makes {name} {kind}, which is {self.kinds[name]} elsewhere")
-
-    def statement(self, s: Statement, alike: int) -> None:
-        match s:
-            case Comment():
-                pass
             case Pointer(name, parameter):
                 self.pointer(parameter)
                 self.pointers.add(name)
-            case Integer(name, value, within):
-                self.names[name] = self.integer(value, within)
-            case Flag(name, test):
-                self.names[name] = Value(alike=self.test(test))
-            case Assign(name, value):
-                self.names[name] = self.scalar(value)
             case Registers(name, _, count):
                 self.arrays[name] = count
             case Get(name, array, at):
@@ -151,90 +62,14 @@ class _Walk:
             case Put(array, at, value):
                 self.scalar(value)
                 self.element(array, self.index(at), 1)
-            case Read():
-                self.read(s)
-            case Write():
-                self.write(s)
             case Shuffle(name, value, _):
                 self.together(s, f"a shuffle of {value}", min(WARP, self.launch.block), alike)
                 self.lookup(value)
                 self.names[name] = Value(alike=1)
             case Barrier():
                 self.barrier(s, alike)
-            case For() | Unroll():
-                self.loop(s, alike)
-            case If():
-                self.branch(s, alike)
-            case Address() | Prefetch() | Stream() | Fence():
-                self.complain(s, "is about the memory of a CPU")
             case _:
-                assert_never(s)
-
-    def read(self, s: Read) -> None:
-        alike = self.access(s)
-        if s.width > 1:
-            self.arrays[s.name] = s.width
-        else:
-            self.names[s.name] = Value(alike=alike)
-
-    def write(self, s: Write) -> None:
-        self.access(s)
-        if isinstance(s.value, Elements):
-            self.element(s.value.array, self.index(s.value.first), s.width)
-        else:
-            self.scalar(s.value)
-
-    def loop(self, s: For | Unroll, alike: int) -> None:
-        """The body, until nothing changes from turn to turn; its names end with it, unless it surely runs."""
-        if isinstance(s, Unroll):
-            turn, held = Value(Interval(0, s.count - 1)), ALL
-        else:
-            low, high = self.index(s.low), self.index(s.high)
-            held = min(low.alike, high.alike)
-            start = Value(Interval(low.range.low, ANYTHING.high), math.gcd(low.multiple, s.step), held)
-            turn = start.below(high.range.high)
-        if turn.range.empty:
-            return
-        self.names.pop(s.name, None)
-        before, arrays = dict(self.names), dict(self.arrays)
-        entered: Names | None = None
-        while entered != self.names:  # what changes from turn to turn is soon as unknown as it gets
-            entered = dict(self.names)
-            self.names[s.name] = turn
-            self.body(s.body, min(alike, held))
-            made = {n: v for n, v in self.names.items() if n not in entered} if isinstance(s, Unroll) else {}
-            kept = {n: self._turned(v, self.names[n], held) for n, v in entered.items()}
-            self.names = kept | made
-            self.names.pop(s.name, None)
-        if isinstance(s, For):
-            self.names, self.arrays = {n: self.names[n] for n in before}, arrays
-
-    def _turned(self, before: Value, after: Value, held: int) -> Value:
-        """A value that may have changed in a turn, of a loop that `held` threads leave together."""
-        if before == after:
-            return before
-        alike = min(before.alike, after.alike, held)
-        return Value(ANYTHING, math.gcd(before.multiple, after.multiple), alike)
-
-    def branch(self, s: If, alike: int) -> None:
-        held = self.test(s.test)
-        before, arrays, assumed = self.names, self.arrays, self.assuming(s.test)
-        self.names, self.arrays = dict(assumed), dict(arrays)
-        self.body(s.body, min(alike, held))
-        first = {n: before[n] if v == assumed.get(n) else v for n, v in self.names.items()}
-        first_arrays = self.arrays
-        self.names, self.arrays = dict(before), dict(arrays)
-        self.body(s.orelse, min(alike, held))
-        self.names = {n: _either(first[n], v, held) for n, v in self.names.items() if n in first}
-        self.arrays = {n: c for n, c in self.arrays.items() if first_arrays.get(n) == c}
-
-    def assuming(self, test: Test) -> Names:
-        """The names where the test holds."""
-        names = dict(self.names)
-        match test:
-            case Less(Index(0, ((Var(name), 1),)), right) if name in names:
-                names[name] = names[name].below(self.index(right).range.high)
-        return names
+                super().own(s, alike)
 
     # -- who is there ---------------------------------------------------------------------------------
 
@@ -256,15 +91,10 @@ class _Walk:
 
     # -- places ---------------------------------------------------------------------------------------
 
-    def access(self, s: Read | Write) -> int:
-        """How many threads have the same place."""
-        at = self.index(s.at)
+    def place(self, s: Read | Write, at: Value) -> int:
         match s.memory:
             case Global(pointer):
                 self.pointer(pointer)
-                return at.alike
-            case Apart():
-                self.complain(s, "is about the memory of a CPU")
                 return at.alike
             case Shared(base):
                 start, size = self.index(base), s.dtype.itemsize
@@ -273,86 +103,13 @@ class _Walk:
                     last = bytes_.high + s.width * size
                     self.complain(s, f"may touch bytes [{bytes_.low}, {last}) of {self.launch.shared_bytes}")
                 return min(at.alike, start.alike)
+            case Apart(pointer):
+                self.complain(s, f"is of {pointer}, in the memory of a CPU")
+                return at.alike
 
     def pointer(self, name: str) -> None:
         if name not in self.pointers:
             self.found[f"{name} is no pointer of this launch"] = None
-
-    def element(self, array: str, at: Value, width: int) -> None:
-        """at: of the first of `width` elements."""
-        count = self.arrays.get(array)
-        if count is None:
-            self.found[f"{array} may be no array"] = None
-        elif at.range.low < 0 or at.range.high + width > count:
-            self.found[f"element {at.range.high + width - 1} of {array}, which has {count}"] = None
-
-    # -- values ---------------------------------------------------------------------------------------
-
-    def scalar(self, e: Expr) -> Value:
-        found = [self.lookup(name) for name in refs(e)]
-        found += [self.index(index) for index in numbers(e)]
-        return Value(alike=min((v.alike for v in found), default=ALL))
-
-    def integer(self, value: Index, within: tuple[Index, Index] | None) -> Value:
-        found = self.index(value)
-        if within is None:
-            return found
-        low, high = map(self.index, within)
-        alike = min(found.alike, low.alike, high.alike)
-        return Value(found.range.clamp(low.range, high.range), 1, alike)
-
-    def index(self, e: Index) -> Value:
-        found = Value(point(e.const), abs(e.const))
-        for atom, k in e.terms:
-            part = self.atom(atom)
-            found = Value(
-                found.range + part.range * point(k),
-                math.gcd(found.multiple, part.multiple * abs(k)),
-                min(found.alike, part.alike),
-            )
-        return found
-
-    def atom(self, atom: Atom) -> Value:
-        match atom:
-            case Var(name):
-                return self.lookup(name)
-            case FloorDiv(of, by):
-                found = self.index(of)
-                groups = of == THREAD and by & (by - 1) == 0  # of powers of two: they lie in each other
-                alike = by if groups else found.alike
-                return Value(Interval(found.range.low // by, found.range.high // by), 1, alike)
-            case Mod(of, by):
-                found = self.index(of)
-                inside = found.range if found.range in Interval(0, by - 1) else Interval(0, by - 1)
-                return Value(inside, math.gcd(found.multiple, by), found.alike)
-            case Clamp(of, low, high):
-                found = self.index(of)
-                return Value(found.range.clamp(point(low), point(high)), 1, found.alike)
-            case Dynamic(operand):
-                return self.lookup(str(operand))
-
-    def test(self, test: Test) -> int:
-        """How many threads agree."""
-        match test:
-            case Less(left, right) | Equal(left, right):
-                return min(self.index(left).alike, self.index(right).alike)
-            case IsSet(name):
-                return self.lookup(name).alike
-
-    def lookup(self, name: str) -> Value:
-        found = self.names.get(name)
-        if found is None:
-            self.found[f"{name} may have no value"] = None
-            return Value(alike=1)
-        return found
-
-    def complain(self, s: Statement, what: str) -> None:
-        self.found[f"{type(s).__name__}: {what}"] = None
-
-
-def _either(a: Value, b: Value, held: int) -> Value:
-    """What a value is after a branch on which `held` threads agree."""
-    return a if a == b else replace(a.join(b), alike=min(a.alike, b.alike, held))
 
 
 def _name(e: Index) -> str:

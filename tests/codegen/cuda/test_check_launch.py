@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -23,7 +21,6 @@ from jstitch.codegen.launch_ir import (
     Shared,
     Shuffle,
     Statement,
-    Unroll,
     Write,
 )
 from jstitch.ir.graph import Graph
@@ -31,54 +28,16 @@ from jstitch.ir.index import Var, const, var
 from tests.codegen.cuda.defects import column_sums, softmax
 from tests.codegen.cuda.stitched import PROFILES, WHY_NO_PTX, stitch
 from tests.codegen.cuda.workloads import WORKLOADS, lowered
+from tests.codegen.statements import Change, changed, first, statements
 
 pytestmark = pytest.mark.skipif(WHY_NO_PTX is not None, reason=str(WHY_NO_PTX))
 
 SHORT, LONG, COLUMNS = softmax(3, 1001), softmax(2, 9000), column_sums(300, 96)
-Change = Callable[[Statement], Statement | None]
 
 
 def launches(graph: Graph) -> list[LaunchCode]:
     made = stitch(graph, PROFILES["h200"])
     return [code for emitted in made.kernels.values() for code in emitted.made.codes]
-
-
-def statements(body: Iterable[Statement]) -> Iterator[Statement]:
-    """Every statement, the ones inside others after them."""
-    for s in body:
-        yield s
-        match s:
-            case For() | Unroll():
-                yield from statements(s.body)
-            case If():
-                yield from statements((*s.body, *s.orelse))
-
-
-def changed(body: tuple[Statement, ...], change: Change) -> tuple[Statement, ...]:
-    """The statements, each as `change` makes it; None leaves it out."""
-    found = []
-    for s in body:
-        match s:
-            case For() | Unroll():
-                s = replace(s, body=changed(s.body, change))
-            case If():
-                s = replace(s, body=changed(s.body, change), orelse=changed(s.orelse, change))
-        if (new := change(s)) is not None:
-            found.append(new)
-    return tuple(found)
-
-
-def first(kind: type, change: Callable[[Any], Statement | None], when: Callable[[Any], bool]) -> Change:
-    """Changes the first statement of that kind for which `when` holds."""
-    done: list[bool] = []
-
-    def one(s: Statement) -> Statement | None:
-        if done or not isinstance(s, kind) or not when(s):
-            return s
-        done.append(True)
-        return change(s)
-
-    return one
 
 
 def shuffles(s: For) -> bool:

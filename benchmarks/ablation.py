@@ -28,12 +28,13 @@ from benchmarks.table import geometric_mean
 from benchmarks.workload import Problem, Size
 from benchmarks.workloads.papers import PAPERS
 from jstitch.analysis import AnalysisError, analyze_each
+from jstitch.errors import OptionError
 from jstitch.options import OPTIONAL_PASSES, SCHEMES, CompileOptions
 
 Row = dict[str, Any]
 Programs = Mapping[str, Problem]
 DEFAULT = "everything"
-TARGETS = ("cpu", "h200")
+TARGETS = "cpu,h200"
 MEMORY = ("sharing", "shrinking")
 PARTS: Mapping[str, tuple[str, ...]] = {
     "auto": ("remote", "columns", *MEMORY, *(p for p in OPTIONAL_PASSES if p != "choose_schedules")),
@@ -61,15 +62,25 @@ def _planners(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ..
     return names
 
 
+def _targets(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        try:
+            CompileOptions(target=name)
+        except OptionError as error:
+            raise click.BadParameter(str(error)) from None
+    return names
+
+
 @click.command("ablation")
 @click.option("--filter", "pattern", default="", help="Only workloads whose name matches this expression.")
 @SIZES
 @click.option("--suite/--no-suite", default=True, help="The suite's workloads.")
 @click.option("--papers/--no-papers", default=True, help="The papers' workloads, at their sizes.")
 @click.option("--planner", "planners", default=",".join(PARTS), callback=_planners, show_default=True)
-@click.option("--target", "targets", type=click.Choice(TARGETS), multiple=True, default=TARGETS)
+@click.option("--target", "targets", default=TARGETS, callback=_targets, show_default=True)
 @click.option("--variant", default="", help="Only variants whose name matches this expression.")
-@click.option("--xla", is_flag=True, help="Have XLA:GPU count what differs on an H200.")
+@click.option("--xla", is_flag=True, help="Have XLA:GPU count what differs on a GPU.")
 @click.option("--seconds", default=0.0, help="Measure on this machine's CPU: time per variant.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write all rows here.")
 def ablation_command(
@@ -127,11 +138,12 @@ def _rows(
     )  # imports what planning needs
     for name, problem in programs.items():
         planned = {v: plan(problem, chosen.replace(target=target)) for v, chosen in options.items()}
-        changed = {v: p.digest != planned[DEFAULT].digest for v, p in planned.items()}
+        whole = planned[DEFAULT]
+        changed = {v: (p.digest, p.launches) != (whole.digest, whole.launches) for v, p in planned.items()}
         more: dict[str, Row] = {v: {} for v in options}
         differ = {v: options[v] for v in options if v == DEFAULT or changed[v]}
         if xla and target != "cpu":
-            more |= _counted(console, problem, differ)
+            more |= _counted(console, problem, differ, target)
         if seconds and target == "cpu" and not _is_shape(problem):
             more |= _measured(problem, differ, seconds)
         about = {"program": name, "planner": planner, "target": target}
@@ -144,12 +156,14 @@ def _is_shape(problem: Problem) -> bool:
     return any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(problem.args))
 
 
-def _counted(console: Console, problem: Problem, options: Mapping[str, CompileOptions]) -> dict[str, Row]:
+def _counted(
+    console: Console, problem: Problem, options: Mapping[str, CompileOptions], target: str
+) -> dict[str, Row]:
     """Memory-intensive launches and bytes, as XLA:GPU's own compiler lists them."""
     try:
-        found = analyze_each(jax_jit(problem), tuple(options.values()), *problem.args, target="h200")
+        found = analyze_each(jax_jit(problem), tuple(options.values()), *problem.args, target=target)
     except AnalysisError as error:
-        console.print(f"not counted for an H200: {str(error).splitlines()[0]}")
+        console.print(f"not counted for {target}: {str(error).splitlines()[0]}")
         return {}
     sides = {name: analysis.stitched for name, analysis in zip(options, found, strict=True)}
     return {n: {"xla_launches": s.memory_launches, "xla_nbytes": s.bytes_moved} for n, s in sides.items()}

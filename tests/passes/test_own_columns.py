@@ -24,6 +24,8 @@ from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.choose_template import best_kernel
+from jstitch.passes.lower.latency import kernel_latency
+from jstitch.passes.lower.lower_kernel import lower_kernel
 from tests.codegen.cuda import stitched
 from tests.codegen.cuda.stitched import SPEC, stitch
 from tests.contexts import CPU_PROFILE, H200_PROFILE, on
@@ -181,6 +183,23 @@ def test_rows_where_strips_find_no_room() -> None:
     context = on(CPU_PROFILE, arena_bytes=256, verify=True)
     graph = graph_of(softmax, [jnp.zeros((64, 4096))], context)
     assert widths(lower(graph, context)) == {0}
+
+
+def gelu_of_a_sum(x: Array, b: Array, g: Array) -> Any:
+    """The gradients of a bias and of what it is added to: many ops, and few columns to share them."""
+    return jax.vjp(lambda x, b: jax.nn.gelu(x + b), x, b)[1](g)
+
+
+def test_rows_where_strips_would_take_longer_on_a_gpu() -> None:
+    """By the latency-evaluator: 48 strips leave most of an H200 idle for long, two launches more do not."""
+    context = on(H200_PROFILE, verify=True)
+    args = [jnp.zeros((4, 128, 768)), jnp.zeros(768), jnp.zeros((4, 128, 768))]
+    graph = graph_of(gelu_of_a_sum, args, context)
+    strips = lower_kernel("k", graph.ops, graph.inputs, graph.outputs, H200_PROFILE)
+    assert widths(strips) == {16}
+    kernel = lower(graph, context)
+    assert widths(kernel) == {0}
+    assert kernel_latency(kernel, context).seconds < kernel_latency(strips, context).seconds
 
 
 def test_the_option_switches_columns_off() -> None:

@@ -28,9 +28,9 @@ from jstitch.passes.explore.tabulate_frame import tabulate_frame
 from jstitch.passes.fuse.finish_plan import finish_plan
 from jstitch.passes.fuse.plan_layers import partition_reason, plan_layers
 from jstitch.passes.graph.pipeline import frames, run
-from jstitch.passes.lower.latency import kernel_latency
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.planners import LAYERS, PLANNERS
+from jstitch.passes.schedule.latency import kernel_latency
 
 MOST_LOSS = 0.05
 

@@ -30,7 +30,7 @@ from jstitch.frontend.target import cpu_profile
 from jstitch.options import CompileOptions
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.profile import CPU
-from jstitch.passes.lower.latency import kernel_latency
+from jstitch.passes.schedule.latency import kernel_latency
 
 BAR = 0.85
 CLASSES = {"< 1 MiB": (0, 1 << 20), "1-16 MiB": (1 << 20, 1 << 24), "> 16 MiB": (1 << 24, 1 << 62)}

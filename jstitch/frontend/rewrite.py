@@ -49,12 +49,6 @@ from jstitch.passes.schedule.kernel_passes import kernel_passes, schedule_kernel
 from jstitch.runtime.report import note
 from jstitch.template import parse_template
 
-NO_KERNEL = {
-    "model": "no pattern is expected to pay",
-    "measure": "no kernel was faster than XLA's",
-    "off": "there are no ops that can be stitched together",
-}
-"""Why a call has none, by CompileOptions.tune."""
 _names: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 """The kernels' names in each module that is being lowered."""
 
@@ -91,7 +85,14 @@ def rewrite(
         if stitched is imported.graph:
             note(reason="XLA's own program costs less")
         else:
-            note(reason=NO_KERNEL[context.options.tune])
+            tune = context.options.tune
+            note(
+                reason="no kernel was faster than XLA's"
+                if tune == "measure"
+                else "there are no ops that can be stitched together"
+                if tune == "off"
+                else "no pattern is expected to pay"
+            )
         return None
     note(bytes={entry: moved for op in kernel_ops for entry, moved in op.attrs["traffic"].items()})
     new = export_graph(stitched, dict(imported.values), emit_kernel)

@@ -26,10 +26,10 @@ from jstitch.passes.fuse.absorb_updates import contracted
 from jstitch.passes.lower.apply_template import WARP
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.choose_template import best_kernel
-from jstitch.passes.lower.latency_cpu import cpu_phases
-from jstitch.passes.lower.latency_gpu import WarpWork, lane_homes, launch_latency, thread_work
-from jstitch.passes.lower.latency_value import Latency
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
+from jstitch.passes.schedule.latency_cpu import cpu_phases
+from jstitch.passes.schedule.latency_gpu import WarpWork, lane_homes, launch_latency, thread_work
+from jstitch.passes.schedule.latency_value import Latency
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,7 @@ CALL_REMEDIES: Mapping[str, str] = {
     "the background": "JSTITCH_STRICT=1 raises the error where it happens",
     "no pattern": "`jstitch explain` shows the reason of each edge; tune='off' keeps what can be stitched",
     "XLA's own program": "none needed: the record's details have the numbers; ask_seconds=0 asks nobody",
+    "there are no ops": "none needed: an elementwise op that stands alone has nothing to be stitched to",
     "no kernel": "tune='off' keeps every kernel; `jstitch library` shows what was measured",
 }
 """By how the reason of a whole call begins."""

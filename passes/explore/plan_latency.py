@@ -10,8 +10,8 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan
 from jstitch.passes.explore.savings import rest_seconds
 from jstitch.passes.lower.build_nest import CannotLowerError
-from jstitch.passes.lower.latency import kernel_latency
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.schedule.latency import kernel_latency
 
 
 def latency_seconds(plan: FusionPlan, context: Context) -> float:

@@ -24,8 +24,8 @@ from jstitch.passes.lower.apply_template import TemplateError, speaks_of
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.enumerate_templates import enumerate_templates
 from jstitch.passes.lower.form_pattern import form_pattern
-from jstitch.passes.lower.latency import kernel_latency
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.schedule.latency import kernel_latency
 from jstitch.template import Template, parse_template
 
 Lower = Callable[[Template], Kernel]

@@ -6,8 +6,8 @@ phase 2   the rows again, with what became of them       the same bands and stri
                                                          the bands' sums of its own strip before its rows
 
 A program that took whole rows would have to combine all columns. One of a strip combines as few as it reads,
-and leaves what becomes of them in its arena. Strips are whole sectors of memory, bands so few that reading
-their partial results again costs little.
+and leaves what becomes of them in its arena. The latency-evaluator says into how many strips and bands, if
+into any: a launch less must be worth what the bands' sums take to be read again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from jstitch.codegen.backend import CannotBuildError
 from jstitch.codegen.cuda.deal import mentions
+from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.cuda.wanted import Carry, find_carries
 from jstitch.codegen.kernel_ir import (
     PROGRAM,
@@ -37,17 +39,19 @@ from jstitch.codegen.kernel_ir import (
     StripLane,
     touched_by,
 )
+from jstitch.device_spec import DeviceSpec
 from jstitch.ir.expr import variables
 from jstitch.ir.index import Index, Var, add, mul, substitute, var
 from jstitch.ir.types import TensorType
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.machine import Machine
+from jstitch.passes.schedule.latency_gpu import gpu_phases
+from jstitch.passes.schedule.latency_value import Latency
 
 MOST, LEAST = 128, 32  # columns of a strip
 ALIGN = 64  # bytes
 SECTOR = 8  # columns that are whole sectors of memory
-FEW = 16  # bands that are few enough for wider strips
-SHARE = 56  # partial results that are read again: at most one byte for as many of the rows'
-CTAS = 4  # for each program of the lane that took whole rows: they have fewer loads in flight
-SMALL = 1 << 20  # elements up to which launches cost more than a device that is not full
+CTAS = 1, 2, 4, 6, 8  # numbers of programs, for each multiprocessor, that are looked at
 
 
 @dataclass(frozen=True)
@@ -57,21 +61,42 @@ class _Shape:
     bands: int
 
 
-def in_strips(kernel: Kernel) -> Kernel:
-    """The kernel, three of its phases of such a kind replaced by two."""
-    room = _Room(kernel.scratch_bytes, kernel.arena_bytes)
-    phases = list(kernel.phases)
+def in_strips(kernel: Kernel, context: Context) -> Kernel:
+    """The kernel, three of its phases of such a kind replaced by two where that is expected to be faster."""
+    device = context.machine.device
+    if device is None:
+        return kernel
     n = 0
-    while n + 2 < len(phases):
-        rest = [*phases[:n], *phases[n + 3 :]]
-        three = _Three(phases[n : n + 3], rest, kernel.in_place, replace(room))
-        two = three.two()
-        if two:
-            phases[n : n + 3], room = two, three.room
-        n += len(two) or 1
-    return (
-        _declared(replace(kernel, phases=tuple(phases)), room) if len(phases) < len(kernel.phases) else kernel
-    )
+    while n + 2 < len(kernel.phases):
+        forms = [kernel, *two_phases(kernel, n, device.sms)]
+        seconds = [_seconds(form, context.machine, device) for form in forms] if len(forms) > 1 else [0.0]
+        best = forms[seconds.index(min(seconds))]
+        n += 1 if best is kernel else 2
+        kernel = best
+    return kernel
+
+
+def two_phases(kernel: Kernel, n: int, sms: int) -> Iterator[Kernel]:
+    """The kernel with phases n to n + 2 as two, for every number of strips and bands worth a look."""
+    phases, rest = kernel.phases[n : n + 3], [*kernel.phases[:n], *kernel.phases[n + 3 :]]
+    if any(len(phase.lanes) != 1 or isinstance(phase.lanes[0], StripLane) for phase in phases):
+        return
+    sums, rows = phases[0].lanes[0], phases[2].lanes[0]
+    for shape in _shapes(_columns(rows), rows.rows if sums.programs > 1 else 1, sms):
+        room = _Room(kernel.scratch_bytes, kernel.arena_bytes)
+        two = _Three(phases, rest, kernel.in_place, room).two(shape)
+        if not two:
+            return
+        made = (*kernel.phases[:n], *two, *kernel.phases[n + 3 :])
+        yield _declared(replace(kernel, phases=made), room)
+
+
+def _seconds(kernel: Kernel, machine: Machine, device: DeviceSpec) -> float:
+    """As far as `divide_phases` need not act."""
+    try:
+        return sum(gpu_phases(kernel, machine, device), Latency()).seconds
+    except (NoRoom, CannotBuildError):
+        return math.inf
 
 
 def _declared(kernel: Kernel, room: _Room) -> Kernel:
@@ -116,17 +141,12 @@ class _Three:
         self.tiles: dict[Buffer, Buffer] = {}  # of the middle lane, and what it leaves for the rows
         self.partials: dict[Buffer, tuple[Carry, Buffer]] = {}
 
-    def two(self) -> list[Phase]:
+    def two(self, shape: _Shape) -> list[Phase]:
         """The two phases that do the same, [] where there are none."""
-        if any(len(phase.lanes) != 1 or isinstance(phase.lanes[0], StripLane) for phase in self.phases):
-            return []
         sums, middle, rows = lanes = [phase.lanes[0] for phase in self.phases]
         if any(lane.exact or lane.counted for lane in lanes):
             return []
         if not self._fits(sums, middle, rows):
-            return []
-        shape = _shape(_columns(rows), sums, rows)
-        if shape is None:
             return []
         self._name_buffers(sums, middle, rows, shape)
         first, before, after = (_Strip(self, lane, shape) for lane in (sums, middle, rows))
@@ -331,27 +351,15 @@ def _is_of_columns(nest: Nest, size: int, programs: int) -> bool:
     return known and loops == wanted and all(i.depth >= 1 or isinstance(i, Let) for i in nest.instructions)
 
 
-def _shape(size: int, sums: Lane, rows: Lane) -> _Shape | None:
-    """Strips and bands for rows of `size` elements, enough to keep the device as busy as whole rows would."""
-    moved = sum(i.buffer.type.dtype.itemsize for lane in (sums, rows) for i in _of_rows(lane))
-    again = sum(c.buffer.type.dtype.itemsize for c in find_carries(sums).values() if c.size > 1)
-    most = max(1, math.isqrt(sums.rows * moved // (SHARE * again)))
-    wanted = CTAS * sums.programs
-    parts = [n for n in range(MOST, LEAST - 1, -SECTOR) if size % n == 0]
-    widths = parts or ([size] if size <= MOST else [])
-    for columns in widths:
+def _shapes(size: int, most: int, sms: int) -> Iterator[_Shape]:
+    """Even strips of `size` columns, and at most so many bands: programs in whole rounds."""
+    parts = [n for n in range(MOST, LEAST - 1, -SECTOR) if size and size % n == 0]
+    looked_at = {parts[0], parts[len(parts) // 2], parts[-1]} if parts else {size} & {*range(LEAST, MOST + 1)}
+    for columns in sorted(looked_at):
         strips = size // columns
-        bands = min(-(-wanted // strips), most, sums.rows) if sums.programs > 1 else 1
-        if bands <= FEW or columns == widths[-1]:
-            enough = 2 * strips * bands >= sums.programs or sums.rows * size <= SMALL
-            return _Shape(columns, strips, bands) if enough else None
-    return None
-
-
-def _of_rows(lane: Lane) -> list[Load | Store]:
-    """Accesses of different elements for each row, equal ones once."""
-    found = (i for i in _accesses(s for s in lane.stages if not s.once) if mentions(i.offset, ROW))
-    return list({(type(i), i.buffer, i.offset): i for i in found}.values())
+        wanted = (max(1, round(sms * each / strips)) for each in CTAS)
+        for bands in dict.fromkeys(min(n, most) for n in wanted):
+            yield _Shape(columns, strips, bands)
 
 
 def _buffers(lane: Lane, kind: type[Load | Store]) -> list[Buffer]:

@@ -21,12 +21,14 @@ from jstitch.passes.schedule.prefetch_rows import prefetch_rows
 from jstitch.passes.schedule.stream_results import stream_results
 
 
-def _named(*changes: Callable[[Kernel], Kernel]) -> tuple[NamedPass, ...]:
-    return tuple(kernel_pass(c.__name__, run_on=on_any_target(c), about=c) for c in changes)
+def _named(change: Callable[[Kernel], Kernel]) -> NamedPass:
+    return kernel_pass(change.__name__, run_on=on_any_target(change), about=change)
 
 
-CPU_PASSES = _named(bound_exponents, divide_by_invariants, stream_results, pair_halves, prefetch_rows)
-CUDA_PASSES = _named(in_strips, divide_phases)
+CPU_PASSES = (
+    *map(_named, (bound_exponents, divide_by_invariants, stream_results, pair_halves, prefetch_rows)),
+)
+CUDA_PASSES = kernel_pass("in_strips", run_on=in_strips, about=in_strips), _named(divide_phases)
 
 
 def kernel_passes(machine: Machine) -> tuple[NamedPass, ...]:

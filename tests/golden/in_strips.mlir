@@ -19,33 +19,33 @@ func.func @main(%x: tensor<4096x256xf32>) -> tensor<4096x256xf32> {
 // CHECK{LITERAL}: kernel kernel_col_0
 // CHECK-NEXT{LITERAL}:   argument a0: tensor<4096x256xf32>
 // CHECK-NEXT{LITERAL}:   result o0: tensor<4096x256xf32>
-// CHECK-NEXT{LITERAL}:   scratch s0: tensor<20x128xf32>
-// CHECK-NEXT{LITERAL}:   scratch s1: tensor<20x128xf32>
+// CHECK-NEXT{LITERAL}:   scratch s0: tensor<264x32xf32>
+// CHECK-NEXT{LITERAL}:   scratch s1: tensor<264x32xf32>
 // CHECK-NEXT{LITERAL}:   reduce_0.partial[GRID, CTA];
 // CHECK-NEXT{LITERAL}:   reduce_0[CTA, CTA];
 // CHECK-NEXT{LITERAL}:   multiply_0[CTA];
 // CHECK-NEXT{LITERAL}:   divide_0[GRID, CTA];
-// CHECK-NEXT{LITERAL}:   arena: 4096 bytes per program, scratch: 428032 bytes
-// CHECK-NEXT{LITERAL}:   arena t0: tensor<1x128xf32> bytes [2048, 2560)
-// CHECK-NEXT{LITERAL}:   arena s2: tensor<1x128xf32> bytes [3072, 3584)
-// CHECK-NEXT{LITERAL}:   arena t1: tensor<1x128xf32> bytes [2560, 3072)
-// CHECK-NEXT{LITERAL}:   arena s3: tensor<1x128xf32> bytes [3584, 4096)
+// CHECK-NEXT{LITERAL}:   arena: 2560 bytes per program, scratch: 475136 bytes
+// CHECK-NEXT{LITERAL}:   arena t0: tensor<1x32xf32> bytes [2048, 2176)
+// CHECK-NEXT{LITERAL}:   arena s2: tensor<1x32xf32> bytes [2304, 2432)
+// CHECK-NEXT{LITERAL}:   arena t1: tensor<1x32xf32> bytes [2176, 2304)
+// CHECK-NEXT{LITERAL}:   arena s3: tensor<1x32xf32> bytes [2432, 2560)
 // CHECK-NEXT{LITERAL}:   phase 0
-// CHECK-NEXT{LITERAL}:     lane: 4096 rows, 1 per step, 20 programs, work 1048576
-// CHECK-NEXT{LITERAL}:       10 bands of rows, 2 strips of 128 columns, 0 stages before the rows
+// CHECK-NEXT{LITERAL}:     lane: 4096 rows, 1 per step, 264 programs, work 1048576
+// CHECK-NEXT{LITERAL}:       33 bands of rows, 8 strips of 32 columns, 0 stages before the rows
 // CHECK-NEXT{LITERAL}:       stage 0 (once): start the partial sums
-// CHECK-NEXT{LITERAL}:         for i in [0, 128):
-// CHECK-NEXT{LITERAL}:           s0[p * 128 + i] = float32(-inf)
+// CHECK-NEXT{LITERAL}:         for i in [0, 32):
+// CHECK-NEXT{LITERAL}:           s0[p * 32 + i] = float32(-inf)
 // CHECK-NEXT{LITERAL}:       stage 1 (once): start the partial sums
-// CHECK-NEXT{LITERAL}:         for i in [0, 128):
-// CHECK-NEXT{LITERAL}:           s1[p * 128 + i] = float32(0.0)
+// CHECK-NEXT{LITERAL}:         for i in [0, 32):
+// CHECK-NEXT{LITERAL}:           s1[p * 32 + i] = float32(0.0)
 // CHECK-NEXT{LITERAL}:       stage 2: partial_reduce
 // CHECK-NEXT{LITERAL}:         // partial_reduce: -:7
 // CHECK-NEXT{LITERAL}:         for r in [0, 1):
-// CHECK-NEXT{LITERAL}:           for i1 in [0, 128):
-// CHECK-NEXT{LITERAL}:             v0 = a0[r * 256 + strip * 128 + i1]
-// CHECK-NEXT{LITERAL}:             v1 = s0[p * 128 + i1]
-// CHECK-NEXT{LITERAL}:             v2 = s1[p * 128 + i1]
+// CHECK-NEXT{LITERAL}:           for i1 in [0, 32):
+// CHECK-NEXT{LITERAL}:             v0 = a0[r * 256 + strip * 32 + i1]
+// CHECK-NEXT{LITERAL}:             v1 = s0[p * 32 + i1]
+// CHECK-NEXT{LITERAL}:             v2 = s1[p * 32 + i1]
 // CHECK-NEXT{LITERAL}:             v3 = v1 - v0
 // CHECK-NEXT{LITERAL}:             v4 = abs_(v3)
 // CHECK-NEXT{LITERAL}:             v5 = -v4
@@ -60,19 +60,19 @@ func.func @main(%x: tensor<4096x256xf32>) -> tensor<4096x256xf32> {
 // CHECK-NEXT{LITERAL}:             v14 = maximum(v1, v0)
 // CHECK-NEXT{LITERAL}:             v15 = v14
 // CHECK-NEXT{LITERAL}:             v16 = v13
-// CHECK-NEXT{LITERAL}:             s0[p * 128 + i1] = v15
-// CHECK-NEXT{LITERAL}:             s1[p * 128 + i1] = v16
+// CHECK-NEXT{LITERAL}:             s0[p * 32 + i1] = v15
+// CHECK-NEXT{LITERAL}:             s1[p * 32 + i1] = v16
 // CHECK-NEXT{LITERAL}:   phase 1
-// CHECK-NEXT{LITERAL}:     lane: 4096 rows, 1 per step, 20 programs, work 4194304
-// CHECK-NEXT{LITERAL}:       10 bands of rows, 2 strips of 128 columns, 2 stages before the rows
+// CHECK-NEXT{LITERAL}:     lane: 4096 rows, 1 per step, 264 programs, work 4194304
+// CHECK-NEXT{LITERAL}:       33 bands of rows, 8 strips of 32 columns, 2 stages before the rows
 // CHECK-NEXT{LITERAL}:       stage 0 (once): reduce
 // CHECK-NEXT{LITERAL}:         // reduce: -:7
-// CHECK-NEXT{LITERAL}:         for i1 in [0, 128):
+// CHECK-NEXT{LITERAL}:         for i1 in [0, 32):
 // CHECK-NEXT{LITERAL}:           acc2 = float32(-inf)
 // CHECK-NEXT{LITERAL}:           acc3 = float32(0.0)
-// CHECK-NEXT{LITERAL}:           for i0 in [0, 10):
-// CHECK-NEXT{LITERAL}:             v0 = s0[i0 * 256 + strip * 128 + i1]
-// CHECK-NEXT{LITERAL}:             v1 = s1[i0 * 256 + strip * 128 + i1]
+// CHECK-NEXT{LITERAL}:           for i0 in [0, 33):
+// CHECK-NEXT{LITERAL}:             v0 = s0[i0 * 256 + strip * 32 + i1]
+// CHECK-NEXT{LITERAL}:             v1 = s1[i0 * 256 + strip * 32 + i1]
 // CHECK-NEXT{LITERAL}:             v4 = acc2 - v0
 // CHECK-NEXT{LITERAL}:             v5 = abs_(v4)
 // CHECK-NEXT{LITERAL}:             v6 = -v5
@@ -92,7 +92,7 @@ func.func @main(%x: tensor<4096x256xf32>) -> tensor<4096x256xf32> {
 // CHECK-NEXT{LITERAL}:           t1[i1] = acc3
 // CHECK-NEXT{LITERAL}:       stage 1 (once): multiply
 // CHECK-NEXT{LITERAL}:         // subtract, exponential, multiply: -:12
-// CHECK-NEXT{LITERAL}:         for i0 in [0, 128):
+// CHECK-NEXT{LITERAL}:         for i0 in [0, 32):
 // CHECK-NEXT{LITERAL}:           v28 = t1[i0]
 // CHECK-NEXT{LITERAL}:           v29 = t0[i0]
 // CHECK-NEXT{LITERAL}:           v30 = v29 - v29
@@ -106,11 +106,11 @@ func.func @main(%x: tensor<4096x256xf32>) -> tensor<4096x256xf32> {
 // CHECK-NEXT{LITERAL}:         // broadcast_in_dim: -:14
 // CHECK-NEXT{LITERAL}:         // divide: -:15
 // CHECK-NEXT{LITERAL}:         for r in [0, 1):
-// CHECK-NEXT{LITERAL}:           for i1 in [0, 128):
-// CHECK-NEXT{LITERAL}:             v0 = a0[r * 256 + strip * 128 + i1]
+// CHECK-NEXT{LITERAL}:           for i1 in [0, 32):
+// CHECK-NEXT{LITERAL}:             v0 = a0[r * 256 + strip * 32 + i1]
 // CHECK-NEXT{LITERAL}:             v1 = s2[i1]
 // CHECK-NEXT{LITERAL}:             v2 = v0 - v1
 // CHECK-NEXT{LITERAL}:             v3 = exp(v2)
 // CHECK-NEXT{LITERAL}:             v4 = s3[i1]
 // CHECK-NEXT{LITERAL}:             v5 = v3 / v4
-// CHECK-NEXT{LITERAL}:             o0[r * 256 + strip * 128 + i1] = v5
+// CHECK-NEXT{LITERAL}:             o0[r * 256 + strip * 32 + i1] = v5

@@ -28,8 +28,8 @@ from jstitch.passes.lower.apply_template import row_choice
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.choose_template import best_kernel
-from jstitch.passes.lower.latency_gpu import lane_homes
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
+from jstitch.passes.schedule.latency_gpu import lane_homes
 from jstitch.template import Attr, OpSchedule, Scope, Template, Tile, parse_template
 from tests.codegen.cuda.stitched import SPEC, simulated, stitch
 from tests.contexts import CPU_PROFILE, H200_PROFILE, on

@@ -30,9 +30,9 @@ from jstitch.ir.types import DType
 from jstitch.passes.base import profile
 from jstitch.passes.base.bandwidth_curve import BandwidthCurve
 from jstitch.passes.base.machine import Machine
-from jstitch.passes.lower.latency import Latency, kernel_latency
-from jstitch.passes.lower.latency_gpu import WarpWork, launch_latency, thread_work
-from jstitch.passes.lower.nest_work import Way, count, expr_cycles
+from jstitch.passes.schedule.latency import Latency, kernel_latency
+from jstitch.passes.schedule.latency_gpu import WarpWork, launch_latency, thread_work
+from jstitch.passes.schedule.nest_work import Way, count, expr_cycles
 from tests.contexts import CPU, CPU_PROFILE, on
 
 H200 = find_spec("h200")

@@ -24,8 +24,8 @@ from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.choose_template import best_kernel
-from jstitch.passes.lower.latency import kernel_latency
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.schedule.latency import kernel_latency
 from tests.codegen.cuda import stitched
 from tests.codegen.cuda.stitched import SPEC, stitch
 from tests.contexts import CPU_PROFILE, H200_PROFILE, on

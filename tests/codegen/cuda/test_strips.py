@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from random import Random
 from typing import Any
 
 import jax
@@ -16,8 +17,12 @@ from jstitch.codegen.cuda.emit import Emitted, emit
 from jstitch.codegen.kernel_ir import Kernel, StripLane
 from jstitch.frontend.importer import import_module
 from jstitch.passes.base import profile
-from jstitch.passes.schedule.in_strips import in_strips
+from jstitch.passes.base.context import Context
+from jstitch.passes.schedule import in_strips as pass_
+from jstitch.passes.schedule.in_strips import in_strips, two_phases
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
+from jstitch.passes.schedule.latency_gpu import gpu_phases
+from jstitch.passes.schedule.latency_value import Latency
 from tests.codegen.cuda import stitched
 from tests.codegen.cuda.machines import run_kernel
 from tests.codegen.cuda.test_column_statistics import (
@@ -35,6 +40,16 @@ from tests.codegen.cuda.test_column_statistics import (
 from tests.contexts import on
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def in_strips_seconds(kernel: Kernel, context: Context) -> float:
+    device = context.machine.device
+    assert device is not None
+    return sum(gpu_phases(kernel, context.machine, device), Latency()).seconds
+
+
+def square_norm(x: Any) -> Any:
+    return x * jax.lax.rsqrt((x * x).mean(0) + 1e-5)
 
 
 def kernel_of(
@@ -103,11 +118,11 @@ def test_statistics_that_are_results_and_read_by_the_rows(dtype: Any) -> None:
 
 
 def test_bytes_are_those_of_the_rows_and_few_more() -> None:
-    """The array is read twice and written once; partial results are few."""
+    """The array is read twice and written once; partial results take less than a third time would."""
     for rows, columns in ((16384, 256), (4096, 4096), (1024, 1024)):
         _, emitted = kernel_of(softmax, [np.zeros((rows, columns), np.float32)])
         moved = sum(x.bytes_read + x.bytes_written for x in emitted.source.launches)
-        assert 3.0 <= moved / (rows * columns * 4) <= 3.08
+        assert 3.0 <= moved / (rows * columns * 4) < 4.0
 
 
 def norm_of(rows: int, columns: int) -> Emitted:
@@ -116,15 +131,24 @@ def norm_of(rows: int, columns: int) -> Emitted:
 
 
 def test_a_device_stays_busy() -> None:
-    """Few columns of many rows would leave multiprocessors without a program: whole rows, three launches."""
-    multiprocessors = stitched.SPEC.sms
-    for rows, columns in ((16384, 256), (1024, 16384)):
+    """Few columns of many rows, too, are cut into bands enough for all multiprocessors."""
+    for rows, columns in ((16384, 256), (1024, 16384), (65536, 64)):
         found = norm_of(rows, columns).source.launches
         assert len(found) == 2
-        assert all(launch.grid >= multiprocessors for launch in found)
-    narrow = norm_of(65536, 64).source.launches
-    assert len(narrow) == 3
-    assert narrow[0].grid >= multiprocessors
+        assert all(launch.grid >= stitched.SPEC.sms for launch in found)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_strips_are_no_slower_than_three_launches(seed: int) -> None:
+    """By the evaluator, on random members of the class."""
+    drawn = Random(seed)
+    rows = 49 * drawn.choice([1, 4, 16, 64, 512]) * drawn.choice([1, 8])
+    x = np.zeros((rows, 16 * drawn.randrange(2, 100)), np.float32)
+    kernel, context = lowered(drawn.choice([softmax, square_norm]), [x], H200), on(H200)
+    made, least = in_strips(kernel, context), in_strips_seconds(kernel, context)
+    assert in_strips_seconds(made, context) <= least
+    forms = list(two_phases(kernel, 0, stitched.SPEC.sms))
+    assert all(in_strips_seconds(made, context) <= in_strips_seconds(form, context) for form in forms)
 
 
 def test_rows_overwritten_in_place_are_read_before() -> None:
@@ -135,6 +159,17 @@ def test_rows_overwritten_in_place_are_read_before() -> None:
     np.testing.assert_allclose(y, wanted_softmax(x), rtol=3e-5)
 
 
+@pytest.fixture
+def wherever_possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strips, whatever they cost."""
+
+    def seconds(kernel: Kernel, machine: Any, device: Any) -> float:
+        return float(not any(isinstance(phase.lanes[0], StripLane) for phase in kernel.phases))
+
+    monkeypatch.setattr(pass_, "_seconds", seconds)
+
+
+@pytest.mark.usefixtures("wherever_possible")
 @pytest.mark.parametrize("columns", [33, 64])
 def test_one_program_of_rows_has_nothing_to_combine(columns: int) -> None:
     x = np.arange(30 * columns, dtype=np.uint16).reshape(30, columns)
@@ -165,9 +200,11 @@ def test_columns_that_know_their_number_or_their_neighbour_stay_three(f: Callabl
 def test_what_another_launch_reads_stays_in_memory() -> None:
     """The phases are left alone when a fourth one looks at the columns' statistics."""
     kernel = lowered(softmax, [normal(300, 64)], MANY)
-    assert any(isinstance(p.lanes[0], StripLane) for p in in_strips(kernel).phases)
+    forms = list(two_phases(kernel, 0, stitched.SPEC.sms))
+    assert forms
+    assert all(isinstance(phase.lanes[0], StripLane) for form in forms for phase in form.phases)
     longer = replace(kernel, phases=(*kernel.phases, kernel.phases[-1]))
-    assert in_strips(longer) is longer
+    assert not any(list(two_phases(longer, n, stitched.SPEC.sms)) for n in (0, 1))
 
 
 @pytest.mark.slow

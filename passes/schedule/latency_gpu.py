@@ -23,8 +23,8 @@ from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Phase, StripLane
 from jstitch.codegen.launch_ir import LaunchCode
 from jstitch.device_spec import DeviceSpec, occupancy
 from jstitch.passes.base.machine import Machine
-from jstitch.passes.lower.latency_value import Latency
-from jstitch.passes.lower.nest_work import expr_cycles
+from jstitch.passes.schedule.latency_value import Latency
+from jstitch.passes.schedule.nest_work import expr_cycles
 
 ISSUE = 4  # instructions that a multiprocessor starts in a cycle
 ALU_CYCLES = 4.5  # until a warp may use what a light instruction made

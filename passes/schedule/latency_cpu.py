@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from jstitch.codegen.intrinsics import cpu_cycles
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, Space
 from jstitch.passes.base.machine import F32_BYTES, Machine
-from jstitch.passes.lower.latency_value import Latency
-from jstitch.passes.lower.nest_work import Access, NestWork, count
+from jstitch.passes.schedule.latency_value import Latency
+from jstitch.passes.schedule.nest_work import Access, NestWork, count
 from jstitch.runtime.process_block import DEFAULT_SERIAL_WORK
 
 LINE = 64  # bytes that memory moves at once

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.passes.base.context import Context
-from jstitch.passes.lower.latency_cpu import cpu_phases
-from jstitch.passes.lower.latency_gpu import gpu_phases
-from jstitch.passes.lower.latency_value import Latency
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
+from jstitch.passes.schedule.latency_cpu import cpu_phases
+from jstitch.passes.schedule.latency_gpu import gpu_phases
+from jstitch.passes.schedule.latency_value import Latency
 
 __all__ = ["Latency", "kernel_latency"]
 

@@ -103,7 +103,7 @@ def _by_columns_or_rows(
         kernel = lower()
     except CannotLowerError:
         return in_rows()
-    if not any(lane.owns for phase in kernel.phases for lane in phase.lanes):
+    if not _owns_columns(kernel):
         return kernel
     seconds = _seconds(kernel, evaluate)
     if seconds < math.inf and not trusted:
@@ -113,6 +113,10 @@ def _by_columns_or_rows(
     except CannotLowerError:
         return kernel
     return rows if _seconds(rows, evaluate) < seconds else kernel
+
+
+def _owns_columns(kernel: Kernel) -> bool:
+    return any(lane.owns for phase in kernel.phases for lane in phase.lanes)
 
 
 def best_kernel(
@@ -158,6 +162,6 @@ def best_kernel(
     first = _by_columns_or_rows(*ways, modelled, trusted=profile.machine.device is not None)
     if options.tried == 1 or first.template is None:
         return first
-    others = enumerate_templates(form_pattern(ops, outputs, profile, updates), first.template, profile)
-
+    shaped = profile if _owns_columns(first) else rows_only  # the parts that its template names
+    others = enumerate_templates(form_pattern(ops, outputs, shaped, updates), first.template, shaped)
     return choose_template(first, others, by_template, modelled, options.tried).kernel

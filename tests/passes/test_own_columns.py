@@ -200,6 +200,9 @@ def test_rows_where_strips_would_take_longer_on_a_gpu() -> None:
     kernel = lower(graph, context)
     assert widths(kernel) == {0}
     assert kernel_latency(kernel, context).seconds < kernel_latency(strips, context).seconds
+    several = on(H200_PROFILE, verify=True, templates=8)
+    tried = lower(graph_of(gelu_of_a_sum, args, several), several)
+    assert kernel_latency(tried, several).seconds <= kernel_latency(kernel, context).seconds
 
 
 def test_the_option_switches_columns_off() -> None:

@@ -51,6 +51,7 @@ from jstitch.passes.schedule.latency_value import Latency
 MOST, LEAST = 128, 32  # columns of a strip
 ALIGN = 64  # bytes
 SECTOR = 8  # columns that are whole sectors of memory
+CLOSE = 1.1  # times that the evaluator does not tell apart
 CTAS = 1, 2, 4, 6, 8  # numbers of programs, for each multiprocessor, that are looked at
 
 
@@ -68,12 +69,22 @@ def in_strips(kernel: Kernel, context: Context) -> Kernel:
         return kernel
     n = 0
     while n + 2 < len(kernel.phases):
-        forms = [kernel, *two_phases(kernel, n, device.sms)]
-        seconds = [_seconds(form, context.machine, device) for form in forms] if len(forms) > 1 else [0.0]
-        best = forms[seconds.index(min(seconds))]
-        n += 1 if best is kernel else 2
-        kernel = best
+        two = _best([*two_phases(kernel, n, device.sms)], context.machine, device)
+        if two is None or _latency(kernel, context.machine, device).seconds <= two[1].seconds:
+            n += 1
+        else:
+            kernel, n = two[0], n + 2
     return kernel
+
+
+def _best(forms: Sequence[Kernel], machine: Machine, device: DeviceSpec) -> tuple[Kernel, Latency] | None:
+    """Of those that are about as fast as the fastest the one that moves least: bytes are certain."""
+    timed = [(form, _latency(form, machine, device)) for form in forms]
+    if not timed:
+        return None
+    least = min(latency.seconds for _, latency in timed)
+    close = [x for x in timed if x[1].seconds <= CLOSE * least]
+    return min(close, key=lambda x: x[1].nbytes)
 
 
 def two_phases(kernel: Kernel, n: int, sms: int) -> Iterator[Kernel]:
@@ -91,12 +102,12 @@ def two_phases(kernel: Kernel, n: int, sms: int) -> Iterator[Kernel]:
         yield _declared(replace(kernel, phases=made), room)
 
 
-def _seconds(kernel: Kernel, machine: Machine, device: DeviceSpec) -> float:
+def _latency(kernel: Kernel, machine: Machine, device: DeviceSpec) -> Latency:
     """As far as `divide_phases` need not act."""
     try:
-        return sum(gpu_phases(kernel, machine, device), Latency()).seconds
+        return sum(gpu_phases(kernel, machine, device), Latency())
     except (NoRoom, CannotBuildError):
-        return math.inf
+        return Latency(launches=math.inf)
 
 
 def _declared(kernel: Kernel, room: _Room) -> Kernel:

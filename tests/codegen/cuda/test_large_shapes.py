@@ -197,6 +197,6 @@ def test_more_rows_than_a_launch_has_ctas_stay_with_xla() -> None:
 
 
 def test_more_ctas_than_a_grid_has_are_refused() -> None:
-    found = stitch(graph_of(jnp.sin, (((1 << 45,), np.float32),)), PROFILES["h200"])
+    found = stitch(graph_of(lambda x: jnp.sin(x) + 1, (((1 << 45,), np.float32),)), PROFILES["h200"])
     assert not found.kernels
     assert "CTAs" in str(found.recorder.refused)

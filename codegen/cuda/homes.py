@@ -163,8 +163,13 @@ class Homes:
         return sorted({0, self.rounds(size), *(k for k in inside if k < self.rounds(size))})
 
     def parts(self, d: Dealt) -> int:
-        """In how many parts the threads of the team make the sums of elements that are fewer."""
-        return d.sharing(self.team.threads) if self.parted else 1
+        """In how many parts the threads of the team make the sums of elements that are fewer.
+
+        What lies in bytes of a thread's own, another thread that shares the sum would not see.
+        """
+        touched = (self.tiles.get(i.buffer) for i in d.instructions if not isinstance(i, Let))
+        apart = any(isinstance(home, InArena) and home.own for home in touched)
+        return d.sharing(self.team.threads) if self.parted and not apart else 1
 
     @property
     def reserved(self) -> int:

@@ -14,8 +14,9 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from jstitch.codegen.cuda.deal import Mode
+from jstitch.codegen.cuda.homes import InRegisters, Scalar
 from jstitch.codegen.cuda.launch_instructions import OK, Exchange, NestInstructions
-from jstitch.codegen.kernel_ir import Accumulator, Combine, Instr, Load, Store
+from jstitch.codegen.kernel_ir import Accumulator, Combine, Instr, Let, Load, Store
 from jstitch.codegen.launch_ir import (
     FAR,
     Assign,
@@ -175,7 +176,13 @@ class NestCode(NestInstructions):
         body.append(For(loop.var.name, team.thread // apart + loop.lo, const(loop.hi), parts, turns))
         assert self.names.parts is not None
         body += self.names.parts(d.combines, parts)
-        return [*body, *under(Less(team.thread, const(d.size)), self._each(self._at(d.nest.after, level)))]
+        for held, instrs in itertools.groupby(self._at(d.nest.after, level), self._is_held):
+            body += under(None if held else Less(team.thread, const(d.size)), self._each([*instrs]))
+        return body
+
+    def _is_held(self, i: Instr) -> bool:
+        """Not in memory: every thread that has a part of an element's sum has to know it."""
+        return isinstance(i, Let) or isinstance(self.homes.tiles.get(i.buffer), InRegisters | Scalar)
 
     def _thread_loops(self, level: int) -> Body:
         """KEEP: the loops that one thread runs for its element."""

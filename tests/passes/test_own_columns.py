@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import jstitch
+from jstitch.codegen.cuda.emit import emit
 from jstitch.codegen.interpret_kernel import interpret_kernel
 from jstitch.codegen.kernel_ir import Kernel, Store
 from jstitch.frontend.importer import import_module
@@ -25,8 +26,10 @@ from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.choose_template import best_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from jstitch.passes.schedule.latency import kernel_latency
 from tests.codegen.cuda import stitched
+from tests.codegen.cuda.machines import run_kernel
 from tests.codegen.cuda.stitched import SPEC, stitch
 from tests.contexts import CPU_PROFILE, H200_PROFILE, on
 
@@ -39,11 +42,17 @@ TARGETS: dict[str, Profile] = {
 REDUCTIONS = (jnp.max, jnp.sum, jnp.mean, jnp.min, jnp.var)
 
 
-def program(seed: int, target: str) -> tuple[Callable[..., Any], list[np.ndarray]]:
+SHORT = (5,), (9,), (12,), (4, 3), (1, 8), (3, 1, 2)
+LONG = (64,), (200,), (13, 8), (333,)
+
+
+def program(
+    seed: int, target: str, middles: Sequence[tuple[int, ...]] = SHORT
+) -> tuple[Callable[..., Any], list[np.ndarray]]:
     """Sums over all but the last dimension, or but the first, too, what is made of them; and arguments."""
     random, numbers = Random(seed), np.random.default_rng(seed)
     lead = random.choice(((), (), (), (2,), (3,)))
-    middle = random.choice(((5,), (9,), (12,), (4, 3), (1, 8), (3, 1, 2)))
+    middle = random.choice(middles)
     dtype = random.choice((np.float32, np.float32, np.float16))
     columns = random.choice((1024, 1280, 1291) if target == "cpu" else (256, 320, 517))
     columns = columns * 4 // dtype().itemsize
@@ -146,6 +155,41 @@ def test_launches_in_strips(seed: int) -> None:
     graph = graph_of(f, args, context)
     made = stitch(graph, TARGETS["h200"], donate=seed % 2 == 0)
     close(made.run([a.copy() for a in args], stitched.simulated), graph, args)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_threads_that_share_sums_know_what_these_are_about(seed: int) -> None:
+    """Sums so long that several threads of a team share each: all of them read what was made of the last."""
+    f, given = program(seed, "h200", LONG)
+    args, context = [a.astype(np.float32) for a in given], on(TARGETS["h200"])
+    graph = graph_of(f, args, context)
+    kernel = schedule_kernel(lower(graph, context), context)
+    for threads in (0, 256, 1024):
+        phases = (
+            replace(phase, lanes=tuple(replace(lane, threads=threads) for lane in phase.lanes))
+            for phase in kernel.phases
+        )
+        asked = replace(kernel, phases=tuple(phases))
+        emitted = emit(asked, SPEC.shared_optin)
+        found = run_kernel(asked, emitted, [a.copy() for a in args], stitched.simulated(emitted))
+        close(found, graph, args)
+
+
+def masked_sum(x: Array) -> Array:
+    return jnp.where(x > x.mean(0), x, 0.0).sum(0)
+
+
+@pytest.mark.parametrize("rows", [64, 333])
+def test_sums_of_what_is_above_the_mean(rows: int) -> None:
+    """Of 1,024 threads 128 knew the mean; the others summed by what was in their registers."""
+    context = on(TARGETS["h200"])
+    x = np.random.default_rng(0).standard_normal((rows, 260), np.float32)
+    graph = graph_of(masked_sum, [x], context)
+    made = stitch(graph, TARGETS["h200"])
+    assert any("every part" in e.source.text for e in made.kernels.values())
+    machines = [stitched.simulated, *[stitched.interpreted] * (stitched.WHY_NO_PTX is None)]
+    for machine in machines:
+        close(made.run([x.copy()], machine), graph, [x])
 
 
 @pytest.mark.skipif(stitched.WHY_NO_PTX is not None, reason=str(stitched.WHY_NO_PTX))

@@ -47,6 +47,7 @@ def _buffer(b: Buffer) -> str:
 def _lane(lane: Lane) -> Iterator[str]:
     apart = "" if lane.shares else ", each value in bytes of its own"
     what = f"{lane.rows_in_words}, {lane.step} per step, {lane.programs} programs"
+    what += f", {lane.threads} threads a row" if lane.threads else ""
     yield f"lane: {what}, work {lane.work}{apart}"
     if isinstance(lane, StripLane):
         strips = f"{lane.strips} strips of {lane.columns} columns"

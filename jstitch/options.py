@@ -31,7 +31,7 @@ OPTIONAL_PASSES = (
     *("merge_patterns", "choose_schedules", "hand_over"),
     *("recompute_outputs", "split_prologues", "pack_patterns"),
     *("bound_exponents", "divide_by_invariants", "stream_results", "pair_halves", "prefetch_rows"),
-    "in_strips",
+    *("in_strips", "widen_teams"),
 )
 """Passes without which programs are right all the same."""
 TUNES = ("model", "off", "measure")

@@ -48,7 +48,8 @@ Machine = Callable[[Kernel, Arrays], Arrays]
 MakeMachine = Callable[[Emitted], RunLaunch]
 
 SPEC = find_spec("h200")
-OPTIONS = CompileOptions(tune="off", strict=True, verify=True)
+OPTIONS = CompileOptions(tune="off", strict=True, verify=True, without=("widen_teams",))
+"""Programs here have few rows, and are to have the teams that many rows would."""
 PTX = (SPEC.capability, SPEC.ptx_version)
 WHY_NO_PTX = None if util.find_spec("numba_cuda") else "numba-cuda is not installed, so there is no PTX"
 

@@ -1,0 +1,69 @@
+"""More threads for each row where rows are too few to fill a GPU.
+
+8 rows of 512 elements, 132 multiprocessors     8 teams of 32 threads in one CTA  ->  8 CTAs of 512 threads
+
+A row's team is as small as its registers allow, which is right where there are rows enough for every
+multiprocessor. Where there are not, the latency-evaluator says how many threads are best.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from jstitch.codegen.backend import CannotBuildError
+from jstitch.codegen.cuda.homes import NoRoom
+from jstitch.codegen.cuda.launch_kernel import launch_kernel
+from jstitch.codegen.kernel_ir import Kernel, Lane, Phase, StripLane
+from jstitch.device_spec import DeviceSpec
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.machine import Machine
+from jstitch.passes.schedule.latency_gpu import gpu_phases
+from jstitch.passes.schedule.latency_value import Latency
+
+TEAMS = 64, 128, 256, 512, 1024
+"""Threads that are tried."""
+
+
+def widen_teams(kernel: Kernel, context: Context) -> Kernel:
+    """The kernel with as many threads a row as are fastest, in launches that leave multiprocessors idle."""
+    device = context.machine.device
+    if device is None:
+        return kernel
+    phases = tuple(_widened(phase, kernel, context.machine, device) for phase in kernel.phases)
+    return kernel if phases == kernel.phases else replace(kernel, phases=phases)
+
+
+def _widened(phase: Phase, kernel: Kernel, machine: Machine, device: DeviceSpec) -> Phase:
+    if not any(map(_may_widen, phase.lanes)) or not _is_small(phase, kernel, device):
+        return phase
+    forms = [phase, *(_with(phase, threads) for threads in TEAMS)]
+    return min(forms, key=lambda form: _seconds(form, kernel, machine, device))
+
+
+def _may_widen(lane: Lane) -> bool:
+    """Whether nobody asked for its threads, and it has rows that can have some each."""
+    return not (lane.flat or lane.threads or lane.counted or isinstance(lane, StripLane)) and lane.rows > 1
+
+
+def _with(phase: Phase, threads: int) -> Phase:
+    lanes = (replace(lane, threads=threads) if _may_widen(lane) else lane for lane in phase.lanes)
+    return Phase(tuple(lanes))
+
+
+def _is_small(phase: Phase, kernel: Kernel, device: DeviceSpec) -> bool:
+    """Whether its launch has fewer CTAs than the device has multiprocessors."""
+    try:
+        made = launch_kernel(replace(kernel, phases=(phase,)), device.shared_optin)
+    except NoRoom:
+        return False
+    return sum(code.grid for code in made.codes) < device.sms
+
+
+def _seconds(phase: Phase, kernel: Kernel, machine: Machine, device: DeviceSpec) -> float:
+    """Of the phase by itself."""
+    try:
+        alone = gpu_phases(replace(kernel, phases=(phase,)), machine, device)
+        return sum(alone, Latency()).seconds
+    except (NoRoom, CannotBuildError):
+        return math.inf

@@ -27,11 +27,6 @@ def stage_notes(stage: Stage, more: str = "") -> list[str]:
     return [f"{stage.note}{more}", *(f"  {line}" for line in quoted(stage.lines))]
 
 
-def stage_comments(stage: Stage) -> list[str]:
-    """The same as lines of source."""
-    return [f"# {note}" for note in stage_notes(stage)]
-
-
 def quoted(lines: Sequence[str]) -> list[str]:
     """As many as one reads."""
     rest = [f"and {len(lines) - MOST} more lines"] if len(lines) > MOST else []

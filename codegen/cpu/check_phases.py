@@ -93,7 +93,7 @@ class _PhaseCheck(BodyCheck):
             case Prefetch(pointer, at):  # past the end nothing happens
                 self.size(pointer)
                 self.index(at)
-            case Stream(pointer, at, tile, nbytes):
+            case Stream(pointer, at, tile, nbytes):  # where it ends hangs on who has the block: the beginning
                 self.span(s, pointer, self.index(at).range.low, self.index(at).range.low)
                 copied = self.index(self.at_most(nbytes)).range.high
                 if copied > self.size(tile):

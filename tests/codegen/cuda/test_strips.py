@@ -118,11 +118,11 @@ def test_statistics_that_are_results_and_read_by_the_rows(dtype: Any) -> None:
 
 
 def test_bytes_are_those_of_the_rows_and_few_more() -> None:
-    """The array is read twice and written once; partial results take less than a third time would."""
+    """The array is read twice and written once; partial results are few."""
     for rows, columns in ((16384, 256), (4096, 4096), (1024, 1024)):
         _, emitted = kernel_of(softmax, [np.zeros((rows, columns), np.float32)])
         moved = sum(x.bytes_read + x.bytes_written for x in emitted.source.launches)
-        assert 3.0 <= moved / (rows * columns * 4) < 4.0
+        assert 3.0 <= moved / (rows * columns * 4) <= 3.15
 
 
 def norm_of(rows: int, columns: int) -> Emitted:

@@ -32,7 +32,7 @@ FORMS = (
     *("uniform", "spread", "reduce", "keep", "tiles", "strips"),
     *("reduce, one kept element after another", "keep, in slices", "one row", "flat", "several CTAs a row"),
     *("partial results", "flat with partial results", "tiles, wide", "tiles in planes"),
-    *("strips with their columns", "strips without columns"),
+    *("strips with their columns", "strips without columns", "keep, sums that threads share"),
 )
 HOMES = (
     *("registers", "arena of a thread's own", "arena of the team", "a row in parts"),
@@ -155,6 +155,7 @@ def _of_rows(lane: RowLane) -> LaneForms:
     forms |= {"one row"} if lane.rows == 1 and not lane.lane.flat else set()
     forms |= {"flat"} if lane.lane.flat else set()
     forms |= {"several CTAs a row"} if lane.chunks > 1 else set()
+    forms |= {"keep, sums that threads share"} if any(homes.parts(d) > 1 for d in homes.nests) else set()
     if homes.carries:
         forms.add("flat with partial results" if lane.lane.flat else "partial results")
     return LaneForms(

@@ -50,6 +50,7 @@ LENGTHS: Sequence[Sequence[int]] = (
 )
 PAIRS = tuple(itertools.combinations_with_replacement(range(len(LENGTHS)), 2))
 FLOATS = (np.float32, np.float32, jnp.bfloat16, np.float16)
+ALONE = 13  # one program in so many is not packed; prime to the number of pairs
 WIDE = FLOATS[:-1]  # for sums of cubes, which are no numbers of f16
 
 
@@ -109,8 +110,13 @@ def _wrong(part: Part, found: Arrays, args: Arrays) -> str | None:
 
 
 def pack(seed: int) -> Pack:
-    """One program, of the same seed the same."""
+    """One program, of the same seed the same; now and then one of columns that has its kernel for itself.
+
+    Packed, columns are seldom cut into strips, of which threads of a team share the sums.
+    """
     random = Random(seed)
+    if seed % ALONE == 7:
+        return Pack((_part(_COLUMNS[seed // ALONE % len(_COLUMNS)], random, 0),))
     makers = [random.choice(_ROWS) for _ in range(2)]
     lengths = random.sample(PAIRS[seed % len(PAIRS)], 2)
     if seed % 3 == 0:
@@ -306,6 +312,22 @@ def _softmax_of_columns(*shape: int) -> Problem:
     return Problem(partial(jax.nn.softmax, axis=0), (normal(shape, scale=3),))
 
 
+def _sums_of_what_is_left(*shape: int) -> Problem:
+    """Sums of columns by what was made of other sums of the same columns, twice."""
+
+    def f(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        above = jnp.where(x > jnp.mean(x, 0), x, 0)
+        most = jnp.max(above, 0)
+        return jnp.sum(jnp.where(above * 2 < most, above, 1), 0), jnp.sum(above, 0)
+
+    return Problem(f, (normal(shape),))
+
+
+def _long_columns(random: Random, _: int) -> tuple[int, int]:
+    """So many rows that threads of a team share each column's sums."""
+    return random.choice((64, 130, 333, 391)), random.choice((128, 130, 256, 260, 384, 517))
+
+
 def _graphs(make: Callable[..., Graph]) -> Make:
     return lambda random, _: make(random.randrange(1 << 20))
 
@@ -332,7 +354,12 @@ _ROW_PARTS: Mapping[str, Make] = {
     "dropout_residual_layer_norm": _of(fused.dropout_residual_layer_norm),
     "swiglu_grad": _of(fused.swiglu_grad),
 }
+_COLUMN_PARTS: Mapping[str, Make] = {
+    "softmax of long columns": _of(_softmax_of_columns, _long_columns),
+    "sums of what is left": _of(_sums_of_what_is_left, _long_columns, WIDE[:2]),
+}
 _OTHER_PARTS: Mapping[str, Make] = {
+    **_COLUMN_PARTS,
     "batch_norm": _of(partial(norms.forward, norms.batch_norm), _columns),
     "batch_norm_grad": _of(partial(norms.gradient, norms.batch_norm), _columns, WIDE),
     "batch_norm_vjp": _of(partial(norms.pullback, norms.batch_norm), _columns),
@@ -358,4 +385,4 @@ _OTHER_PARTS: Mapping[str, Make] = {
     "a random program of columns": _graphs(make_columns),
     "many random lanes": _graphs(make_many_lanes),
 }
-_ROWS, _OTHERS = list(_ROW_PARTS.items()), list(_OTHER_PARTS.items())
+_ROWS, _OTHERS, _COLUMNS = (list(m.items()) for m in (_ROW_PARTS, _OTHER_PARTS, _COLUMN_PARTS))

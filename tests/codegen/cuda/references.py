@@ -87,6 +87,9 @@ class Expected:
     def _wrong(self, found: Arrays, more: Sequence[Arrays]) -> str | None:
         for n, arrays in enumerate(zip(found, self.plain, self.others, *more, strict=True)):
             ours, plain, (exact, rounded, converted, *sums), *jitted = arrays
+            if not DType.of(ours.dtype).is_float and ours.shape == plain.shape:
+                # next to a jump, programs that round at conversions only differ from one that rounds each op
+                ours = np.where((ours == exact) | (ours == converted), plain, ours).astype(ours.dtype)
             message = difference(ours, plain, exact, rounded, *sums, *jitted, converted)
             if message is not None:
                 return f"output {n}: {message}"

@@ -165,11 +165,13 @@ class BodyCheck:
             self.names[s.name] = turn
             self.body(s.body, min(alike, held))
             made = {n: v for n, v in self.names.items() if n not in entered} if isinstance(s, Unroll) else {}
-            kept = {n: self._turned(v, self.names[n], held) for n, v in entered.items()}
+            # a name that a loop inside takes for its variable is nobody's after it
+            left = {n: v for n, v in entered.items() if n in self.names}
+            kept = {n: self._turned(v, self.names[n], held) for n, v in left.items()}
             self.names = kept | made
             self.names.pop(s.name, None)
         if isinstance(s, For):
-            self.names, self.arrays = {n: self.names[n] for n in before}, arrays
+            self.names, self.arrays = {n: self.names[n] for n in before if n in self.names}, arrays
 
     def _turned(self, before: Value, after: Value, held: int) -> Value:
         """A value that may have changed in a turn, of a loop that `held` threads leave together."""

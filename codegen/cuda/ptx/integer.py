@@ -221,6 +221,26 @@ def _permute(m: Match) -> Form:
     return pure("b32", apply, 3)
 
 
+@form(r"dp4a\.(?P<a>[su]32)\.(?P<b>[su]32)")
+def _dot_of_bytes(m: Match) -> Form:
+    """A product of four bytes by four bytes, added to a word; either is signed or not."""
+    result = "u32" if m["a"] == m["b"] == "u32" else "s32"
+
+    def apply(a: Array, b: Array, c: Array) -> Array:
+        total = c.astype(np.int64)
+        for n in range(4):
+            left, right = (_byte(x, n, kind) for x, kind in ((a, m["a"]), (b, m["b"])))
+            total = total + left * right
+        return total.astype(np.uint64).astype(np.uint32).view(c.dtype)
+
+    return Form(result, (m["a"], m["b"], result), apply)
+
+
+def _byte(x: Array, n: int, kind: str) -> Array:
+    found = (x.view(np.uint32) >> np.uint32(8 * n)).astype(np.uint8)
+    return (found.view(np.int8) if kind == "s32" else found).astype(np.int64)
+
+
 @form(r"lop3\.b32")
 def _lop3(m: Match) -> Form:
     def apply(a: Array, b: Array, c: Array, table: Array) -> Array:

@@ -156,6 +156,23 @@ def test_logic_tables_and_byte_permutation() -> None:
     assert (apply("cnot.b32 {d}, {a};", "u4", a) == (a == 0)).all()
 
 
+@pytest.mark.parametrize("left", ["u32", "s32"])
+@pytest.mark.parametrize("right", ["u32", "s32"])
+def test_products_of_four_bytes(left: str, right: str) -> None:
+    a, b, c = (integers("u4", seed) for seed in range(3))
+
+    def parts(word: int, kind: str) -> list[int]:
+        found = word.to_bytes(4, "little")
+        return [x - 256 if kind == "s32" and x > 127 else x for x in found]
+
+    expected = [
+        (sum(p * q for p, q in zip(parts(x, left), parts(y, right), strict=True)) + z) % 2**32
+        for x, y, z in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
+    ]
+    found = apply(f"dp4a.{left}.{right} {{d}}, {{a}}, {{b}}, {{c}};", "u4", a, b, c)
+    assert found.tolist() == expected
+
+
 def test_carries_make_128_bit_arithmetic() -> None:
     a, b = integers("u8"), integers("u8", 1)
     halves = [x for value in (a, b) for x in ((value & 0xFFFFFFFF).astype("u4"), (value >> 32).astype("u4"))]

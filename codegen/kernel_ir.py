@@ -5,6 +5,7 @@
     Lane   ::= rows R, step s, programs P, stages: Stage* a program runs its share of the R/s steps in order
     Stage  ::= prefetches: Prefetch*  nests: Nest*        a barrier (block composition) between two stages
     Nest   ::= loops: Loop*  accumulators: Accumulator*  body: Instr*
+           | Product                                      and the matrices that it multiplies
     Instr  ::= Load | Let | Store                         scalar; `depth` = number of loops around it
              | LoadPair | StorePair | Streamed            what passes over a target's kernels make of them
 
@@ -172,6 +173,29 @@ class Nest:
     def instructions(self) -> tuple[Instr, ...]:
         """At all depths: the body's, then those after it."""
         return (*self.body, *self.after)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Element [i, j] is that of `buffer` at first + i * strides[0] + j * strides[1]; first: of a step."""
+
+    buffer: Buffer
+    first: Index
+    strides: tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product(Nest):
+    """A nest that computes result[i, j] = sum over k of left[i, k] * right[k, j] for the rows i of a step.
+
+    sizes: how many i, j and k there are. panel: room for a part of the right operand.
+    """
+
+    left: Matrix
+    right: Matrix
+    result: Matrix
+    sizes: tuple[int, int, int]
+    panel: Buffer
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
     PhaseCode  ::= programs, body: Statement*                                        a parallel loop on a CPU
     Statement  ::= Comment | Integer | Flag | Assign | Read | Write | For | If       on both
                  | Pointer | Registers | Get | Put | Unroll | Shuffle | Barrier      on GPUs
-                 | Address | Prefetch | Stream | Fence                               on CPUs
+                 | Address | Prefetch | Stream | Fence | Multiply                    on CPUs
     Memory     ::= Global(pointer) | Shared(first byte) | Apart(pointer, scope)
     Test       ::= Less | Equal | IsSet
 
@@ -237,6 +237,36 @@ class Fence:
 
 
 @dataclass(frozen=True)
+class Tile:
+    """Elements memory[at + i * strides[0] + j * strides[1]]."""
+
+    memory: Apart
+    at: Index
+    strides: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Multiply:
+    """result[i, j] = sum over k of left[i, k] * right[k, j], of f32.
+
+    sizes: how many i, j and k there are. panel: `nbytes` that a part of the right tile is packed into.
+    """
+
+    result: Tile
+    left: Tile
+    right: Tile
+    sizes: tuple[int, int, int]
+    panel: Apart
+    nbytes: int
+
+    @property
+    def tiles(self) -> tuple[tuple[Tile, tuple[int, int]], ...]:
+        """Each with its numbers of rows and columns."""
+        m, n, k = self.sizes
+        return (self.result, (m, n)), (self.left, (m, k)), (self.right, (k, n))
+
+
+@dataclass(frozen=True)
 class Shuffle:
     """name = what `value` is in the thread of the warp whose number differs in the bits of `mask`."""
 
@@ -304,6 +334,7 @@ Statement = (
     | Prefetch
     | Stream
     | Fence
+    | Multiply
     | Shuffle
     | Barrier
     | For

@@ -13,8 +13,10 @@ from jstitch.codegen.kernel_ir import (
     Let,
     Load,
     LoadPair,
+    Matrix,
     Nest,
     Prefetch,
+    Product,
     Stage,
     Store,
     StorePair,
@@ -69,7 +71,20 @@ def _prefetch(p: Prefetch) -> str:
     return f"prefetch lines [{p.first}, {p.last}) of {p.buffer.name}'s {p.nbytes} bytes of {which}"
 
 
+def _product(p: Product) -> str:
+    """By registers: the nest that follows says what is computed."""
+    m, n, k = p.sizes
+    sides = f"{_matrix(p.left, m, k)} * {_matrix(p.right, k, n)}"
+    return f"by tiles of registers: {_matrix(p.result, m, n)} = {sides}, packed in {p.panel.name}"
+
+
+def _matrix(x: Matrix, rows: int, columns: int) -> str:
+    return f"{_element(x.buffer, x.first)}[{rows} by {x.strides[0]}, {columns} by {x.strides[1]}]"
+
+
 def _nest(nest: Nest, depth: int) -> Iterator[str]:
+    if isinstance(nest, Product) and depth == 0:
+        yield _product(nest)
     yield from (_instr(i) for i in nest.body if i.depth == depth)
     if depth < len(nest.loops):
         yield from (f"{a.name} = {print_expr(a.init)}" for a in nest.accumulators if a.depth == depth)

@@ -31,6 +31,7 @@ from jstitch.codegen.launch_ir import (
     LaunchCode,
     Less,
     Memory,
+    Multiply,
     PhaseCode,
     Pointer,
     Prefetch,
@@ -103,6 +104,14 @@ def _(s: Stream) -> Iterable[str]:
 @_lines.register
 def _(s: Fence) -> Iterable[str]:
     yield "end_streams()"
+
+
+@_lines.register
+def _(s: Multiply) -> Iterable[str]:
+    places = [f"{tile.memory.pointer}, {print_index(tile.at)}" for tile, _ in s.tiles]
+    strides = [str(stride) for tile, _ in s.tiles for stride in tile.strides]
+    del strides[1]  # columns of a result lie side by side
+    yield f"multiply_f32({', '.join([*places, s.panel.pointer, *strides, *map(str, s.sizes)])})"
 
 
 @_lines.register

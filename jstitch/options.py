@@ -20,7 +20,7 @@ PRESETS = {"fs2018": 1, "fs2019": 8, "fs2021": 8}
 PLANNERS = ("auto", "layers", "ilp", "dp", *PRESETS)
 SCHEMES = ("packing", "thread", "warp", "block")
 TECHNIQUES = (
-    *("remote", "sharing", "shrinking", "columns"),
+    *("remote", "sharing", "shrinking", "columns", "chains"),
     *("templates", "roofs", "footprints", "substitution", "seeds", "beams", "evaluator"),
 )
 """Parts of passes; those of the second line are the papers', and decide in the planners that have them."""
@@ -30,7 +30,8 @@ OPTIONAL_PASSES = (
     *("cse", "clone_broadcasts", "clone_indices", "leave_sums", "leave_unset"),
     *("merge_patterns", "choose_schedules", "hand_over"),
     *("recompute_outputs", "split_prologues", "pack_patterns"),
-    *("bound_exponents", "divide_by_invariants", "stream_results", "pair_halves", "prefetch_rows"),
+    *("bound_exponents", "divide_by_invariants", "tile_products"),
+    *("stream_results", "pair_halves", "prefetch_rows"),
     *("in_strips", "widen_teams"),
 )
 """Passes without which programs are right all the same."""
@@ -96,9 +97,10 @@ class CompileOptions:
     composition schemes that it may use.
     without: techniques switched off to see what they bring: 'remote' fusion of patterns with nothing in
     common, 'sharing' of arena bytes, 'shrinking' of what is kept when it does not fit, programs that own
-    'columns' where sums would cross rows, 'templates' beyond the first; of the papers' planners 'roofs' of
-    layers, 'footprints' of packs, 'substitution' and 'seeds' of candidates, 'beams' beside the first, and the
-    'evaluator' that judges them; passes by name (those of `jstitch passes` that programs are right without).
+    'columns' where sums would cross rows, 'chains' of products in one kernel, 'templates' beyond the first;
+    of the papers' planners 'roofs' of layers, 'footprints' of packs, 'substitution' and 'seeds' of
+    candidates, 'beams' beside the first, and the 'evaluator' that judges them; passes by name (those of
+    `jstitch passes` that programs are right without).
     tune: 'model' stitches what the cost model expects to pay, 'off' everything that can be, 'measure' what is
     faster than XLA's own on this device, once. tune_seconds: most seconds of measuring for one function.
     ask_seconds: most seconds of asking XLA:GPU's compiler what one function with matrix products costs with

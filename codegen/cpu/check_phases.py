@@ -10,6 +10,7 @@ variable of a loop of so many turns at most is looked at as its beginning and it
 from __future__ import annotations
 
 from jstitch.codegen.check_body import ALL, BodyCheck, Value
+from jstitch.codegen.cpu.panel import PANEL_BYTES
 from jstitch.codegen.interval import Interval, point
 from jstitch.codegen.launch_ir import (
     FAR,
@@ -19,6 +20,7 @@ from jstitch.codegen.launch_ir import (
     For,
     Integer,
     KernelCode,
+    Multiply,
     PhaseCode,
     Prefetch,
     Read,
@@ -28,6 +30,8 @@ from jstitch.codegen.launch_ir import (
     Write,
 )
 from jstitch.ir.index import Index, Var, add, const, mul, substitute, var
+
+F32 = 4  # bytes
 
 
 def check_phases(code: KernelCode) -> tuple[str, ...]:
@@ -98,10 +102,27 @@ class _PhaseCheck(BodyCheck):
                 copied = self.index(self.at_most(nbytes)).range.high
                 if copied > self.size(tile):
                     self.complain(s, f"copies {copied} bytes of {tile}, which has {self.size(tile)}")
+            case Multiply():
+                self.multiply(s)
             case Fence():
                 pass
             case _:
                 super().own(s, alike)
+
+    def multiply(self, s: Multiply) -> None:
+        """Tiles lie behind their pointers, and nobody else has the panel."""
+        for tile, sizes in s.tiles:
+            at = self.index(tile.at).range
+            last = sum((n - 1) * stride for n, stride in zip(sizes, tile.strides, strict=True))
+            self.span(s, tile.memory.pointer, at.low * F32, (at.high + last + 1) * F32)
+            if tile.memory.scope == s.panel.scope or (
+                tile is not s.result and tile.memory == s.result.memory
+            ):
+                self.complain(s, f"writes {tile.memory.pointer}, which it reads")
+        if s.result.strides[1] != 1 or min(s.sizes) < 1:
+            self.complain(s, "has no columns that lie side by side")
+        if s.nbytes < PANEL_BYTES or s.nbytes > self.size(s.panel.pointer):
+            self.complain(s, f"packs {PANEL_BYTES} bytes into {s.nbytes}")
 
     def address(self, s: Address) -> None:
         """The pointer is one of the table's, and what lies there is inside its memory."""

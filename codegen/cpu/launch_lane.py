@@ -23,6 +23,7 @@ from jstitch.codegen.kernel_ir import (
     LoadPair,
     Loop,
     Nest,
+    Product,
     Space,
     Stage,
     Store,
@@ -40,10 +41,12 @@ from jstitch.codegen.launch_ir import (
     Fence,
     For,
     Integer,
+    Multiply,
     Prefetch,
     Read,
     Statement,
     Stream,
+    Tile,
     Write,
 )
 from jstitch.codegen.rename import rename_lane
@@ -57,7 +60,9 @@ _STEP = var(Var(STEP, FAR))
 
 def buffers_of(lane: Lane) -> list[Buffer]:
     """Buffers that a lane touches, in order of first use."""
-    return list(dict.fromkeys(b for i in instructions_of(lane.stages) for b in touched_by(i)))
+    touched = [b for i in instructions_of(lane.stages) for b in touched_by(i)]
+    nests = (nest for stage in lane.stages for nest in stage.nests)
+    return list(dict.fromkeys((*touched, *(nest.panel for nest in nests if isinstance(nest, Product)))))
 
 
 def instructions_of(stages: Sequence[Stage]) -> Iterator[Instr]:
@@ -118,7 +123,13 @@ class LaneWriter:
     def _stage(self, stage: Stage) -> Iterator[Statement]:
         yield from (Comment(note) for note in stage_notes(stage))
         for nest in stage.nests:
-            yield from self._nest(nest, 0)
+            yield from [self._product(nest)] if isinstance(nest, Product) else self._nest(nest, 0)
+
+    def _product(self, p: Product) -> Multiply:
+        result, left, right = (
+            Tile(self._memory(x.buffer), x.first, x.strides) for x in (p.result, p.left, p.right)
+        )
+        return Multiply(result, left, right, p.sizes, self._memory(p.panel), p.panel.type.nbytes)
 
     def _nest(self, nest: Nest, depth: int) -> Body:
         out: Body = [self._instr(i) for i in nest.body if i.depth == depth]

@@ -11,7 +11,7 @@ from typing import Any
 
 from numba.core import types
 
-from jstitch.codegen.cpu import conversion, convert, declare, flush, integer, memory
+from jstitch.codegen.cpu import conversion, convert, declare, flush, integer, memory, micro_kernel
 from jstitch.codegen.cpu.declare import common, emitter, indices
 from jstitch.codegen.cpu.expression import select as _select
 from jstitch.codegen.intrinsics import INTRINSICS, Intrinsic, declared
@@ -33,6 +33,7 @@ _OWN = {
     "prefetch": memory.prefetch(),
     "stream": flush.stream(),
     "end_streams": flush.end_streams(),
+    "multiply_f32": micro_kernel.multiply_f32,
     **{f"convert_{name}": conversion.conversion(name) for name in conversion.STORAGE},
     **{
         f"bitcast_{name}": conversion.bitcast(name)

@@ -16,6 +16,9 @@ REMEDIES: Mapping[str, str] = {
         "none: matrix products and convolutions stay in XLA's library; what is before and after them is"
         " stitched. A product of a few rows may be written as a sum of products instead"
     ),
+    "chain": (
+        "none: what is made row by row between two products is one kernel; `without=('chains',)` undoes it"
+    ),
     "control": (
         "none: a kernel is not cut by a loop or branch; its regions are planned as frames of their own."
         " Unroll a short loop (jax.lax.scan(..., unroll=n)) to have its turns in one frame"

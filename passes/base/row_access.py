@@ -38,6 +38,9 @@ from jstitch.passes.base.remember import per_object
 
 ROW_VAR = "r"
 IDENTITY = "identity"  # attribute of a reduction of several values: what changes nothing, for each result
+ROWS = (
+    "rows_alike"  # of one that is a product, over [..., n, k]: so many rows, in order, share a right operand
+)
 UNIFORM = "uniform"  # another: numbers of results, such as counts, that have one value for all kept elements
 
 
@@ -146,7 +149,7 @@ def relations(op: Op, rows: int) -> tuple[Relation, ...]:
 def reduction(op: Op, rows: int) -> Reduction:
     """What a reduction is to an operand of `rows` rows."""
     operand, result = op.operands[0].shape, op.results[0].shape
-    if math.prod(operand) % rows:
+    if math.prod(operand) % rows or (ROWS in op.attrs and rows > math.prod(operand[:-2])):
         return Reduction.MIXED
     dims = op.attrs["dimensions"]
     index = row_index(operand, rows, var(Var(ROW_VAR, rows)))

@@ -12,6 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from jstitch.codegen.cpu.panel import WIDEST
 from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Var, var
@@ -20,11 +21,15 @@ from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern, is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.remember import per_object
-from jstitch.passes.base.row_access import data_operands, is_reduction
+from jstitch.passes.base.row_access import ROWS, data_operands, is_reduction
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.cost.turned_reads import is_turned, turned_reads
 from jstitch.passes.lower.form_groups import APART, PARTIAL, Grouping, form_groups
+from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.rewrite_ops import rewrite_ops
+from jstitch.passes.lower.write_products import PRODUCT, Side
+
+PRODUCT_CYCLES = 0.5  # of a multiplication and an addition in a vector, two of which start each cycle
 
 
 @dataclass(frozen=True)
@@ -150,10 +155,19 @@ def _lane_cost(
     serial = 1.0 if parallel else machine.cores
     nbytes = sum(v.tensor.nbytes for v in written)
     nbytes += sum(viewed.get(v, v.tensor.size) * v.tensor.dtype.itemsize for v in reads)
+    nbytes += sum(_packed_again(op, group, machine) for op in ops if ROWS in op.attrs and is_reduction(op))
     if sector:
         turned = turned_reads(ops, group.rows, reads, written, producers, sector)
         nbytes += sum(v.tensor.size * sector - v.tensor.nbytes for v in turned)
     return CostEstimate(0.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
+
+
+def _packed_again(op: Op, group: Group, machine: Machine) -> int:
+    """Bytes of a product's right operand that later steps read, if no core's cache holds it."""
+    n, k = op.operands[0].shape[-2:]
+    right = n * k * op.operands[0].tensor.dtype.itemsize
+    steps, batches = group.rows // group.step, group.rows // op.attrs[ROWS]
+    return right * (steps - batches) if right > machine.near_bytes else 0
 
 
 def work(op: Op, machine: Machine) -> float:
@@ -161,8 +175,20 @@ def work(op: Op, machine: Machine) -> float:
     definition = lookup(op.name)
     if is_free(op) or definition.op_class in (OpClass.SHAPE, OpClass.INDEX):
         return 0.0
+    if ROWS in op.attrs:
+        n = op.operands[0].shape[-2]
+        wide = op.operands[0].tensor.size // n * -(-n // WIDEST) * WIDEST
+        return wide * PRODUCT_CYCLES if is_reduction(op) else 0.0
+    if op.name == PRODUCT:
+        return products(op) * PRODUCT_CYCLES
     elements = max(v.tensor.size for v in (*op.results, *op.operands))
     return elements * (definition.cpi if machine.device else cpu_cpi(definition))
+
+
+def products(op: Op) -> int:
+    """Multiplications of a dot_general."""
+    left = Side.of(op, 0)
+    return left.value.tensor.size * Side.of(op, 1).size(Side.of(op, 1).free)
 
 
 @per_object
@@ -212,6 +238,9 @@ def _materialised(
                 made = (v for v in operands if v in producers and not is_free(producers[v]))
                 found.update(dict.fromkeys(made))
             found[op.results[0]] = None
+        elif op.name == PRODUCT:
+            found.update(dict.fromkeys(v for v in op.operands if v in producers))
+            found[op.results[0]] = None
         elif lookup(op.name).op_class is OpClass.EXPENSIVE and users.get(op.results[0], 0) > 1:
             found[op.results[0]] = None
     return found
@@ -247,6 +276,8 @@ def _fusion_cost(
 @per_object
 def xla_work(op: Op, machine: Machine) -> float:
     """Cycles of the op in XLA:CPU's loops, which measure slower than ours on some."""
+    if op.name == PRODUCT:
+        return work(op, machine)  # the library's
     narrow = any(v.tensor.dtype.is_float and v.tensor.dtype.itemsize < 4 for v in op.operands)
     own = work(op, machine) * (machine.xla_narrow if narrow else machine.xla_cycles)
     return own + _seam_work(op, machine) + _window_work(op, machine)

@@ -29,6 +29,7 @@ from jstitch.passes.base.plan import (
     with_constants,
 )
 from jstitch.passes.base.sort_ops import sort_ops
+from jstitch.passes.fuse.find_chains import CHAIN, find_chains
 from jstitch.passes.fuse.plan_layers import partition_reason
 from jstitch.passes.fuse.trim_patterns import trim
 from jstitch.passes.lower.build_nest import CannotLowerError
@@ -64,6 +65,9 @@ def hold_together(frame: Graph, context: Context) -> Held:
             held = replace(held, refused={**held.refused, group: why})
         elif pattern is not None:
             held = _hold(held, pattern)
+    for chain in find_chains(held.frame, context):
+        if _why_not(held.frame, held.frame, chain, context) is None:
+            held = _hold(held, chain)
     return held
 
 
@@ -165,7 +169,7 @@ def _members(op: Op, held: Held) -> Iterator[Op]:
 def _refusals(plan: FusionPlan, patterns: Sequence[FusionPattern], held: Held) -> Iterator[NoFuse]:
     known = {(r.producer, r.consumer): r for r in plan.refusals}
     owner = {op: n for n, p in enumerate(patterns) for op in p.ops if not is_free(op)}
-    kept = {n for n, p in enumerate(patterns) if p.origin == TOGETHER}
+    kept = {n: p.origin for n, p in enumerate(patterns) if p.origin in (TOGETHER, CHAIN)}
     producers = plan.frame.producers()
     for consumer in plan.frame.ops:
         for producer in dict.fromkeys(producers.get(v) for v in consumer.uses):
@@ -190,10 +194,12 @@ def _refused(producer: Op, consumer: Op, held: Held) -> Reason | None:
     return Reason(USER, f"{group} cannot be one kernel: {held.refused[group]}")
 
 
-def _apart(producer: Op, consumer: Op, owner: Mapping[Op, int], kept: set[int]) -> Reason | None:
+def _apart(producer: Op, consumer: Op, owner: Mapping[Op, int], kept: Mapping[int, str]) -> Reason | None:
     """Why an edge into or out of a group is not fused."""
     inside = next((op for op in (producer, consumer) if owner.get(op) in kept), None)
     if inside is None:
         return None
     outside = consumer if inside is producer else producer
+    if kept[owner[inside]] == CHAIN:
+        return partition_reason(outside) or Reason("chain", "a chain of products is a kernel of its own")
     return partition_reason(outside) or Reason(USER, f"{together(inside.scope)} is a kernel of its own")

@@ -5,15 +5,19 @@ reduce, exponential of 1024 x 768    ->    1024 rows, 1 a step, 24 programs of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jstitch.ir.graph import Op
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.base.row_access import Reduction, is_reduction, reduction
+from jstitch.passes.base.row_access import ROWS, Reduction, is_reduction, reduction
 
 MOST_THREADS = 1024
 VECTOR = 4  # elements of a row for each thread, at least
+PRODUCT_ROWS = 64  # of a step, at most: what a right operand is packed for
+FEW_ROWS = 12  # that a right operand is packed for
+TILES = 3  # of a product's rows, for which there is to be room at once
 
 
 @dataclass(eq=False)
@@ -62,8 +66,15 @@ class Group:
 
 
 def choose_steps(groups: Iterable[Group]) -> None:
-    """Several rows at a time where column accumulators would otherwise be loaded and stored for each row."""
+    """Several rows at a time where column accumulators would otherwise be loaded and stored for each row.
+
+    And where they share the right operand of a product: so many as its micro-kernel is quick with.
+    """
     for group in groups:
+        products = [op for op in group.ops if ROWS in op.attrs and is_reduction(op)]
+        if products and not group.flat:
+            group.step = _product_rows(group, products)
+            continue
         columns = [
             op
             for op in group.ops
@@ -78,6 +89,19 @@ def choose_steps(groups: Iterable[Group]) -> None:
         )
         if group.accumulates and touched_once:
             group.step = next(s for s in (group.profile.row_step, 2, 1) if group.rows % s == 0)
+
+
+def _product_rows(group: Group, products: Sequence[Op]) -> int:
+    """Rows of a step that holds products, whose tiles are to stay in cache: steps are to be whole everywhere.
+
+    PRODUCT_ROWS or a little less; where that many would be few, for a prime number of rows, more.
+    """
+    alike = math.gcd(*(op.attrs[ROWS] for op in products))
+    row = max(op.results[0].tensor.nbytes // group.rows for op in products)
+    most = max(1, group.profile.arena_bytes // (TILES * row))
+    whole = [s for s in range(1, min(alike, most) + 1) if alike % s == 0]
+    below = max((s for s in whole if s <= PRODUCT_ROWS), default=1)
+    return below if below >= FEW_ROWS else min((s for s in whole if s >= FEW_ROWS), default=below)
 
 
 def choose_threads(groups: Iterable[Group], profile: Profile) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from jstitch.codegen.kernel_ir import Lane, Nest, Stage
 from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
+from jstitch.passes.base.row_access import ROWS
 from jstitch.passes.lower.build_nest import Place
 from jstitch.passes.lower.place_values import Placement, last_stage, place_values
 from jstitch.passes.lower.quote_lines import quote_lines
@@ -45,7 +46,8 @@ class LaneLowering(LaneContext):
     def _accumulator(self, n: Node, v: Value) -> Place | None:
         """The memory that a reduction's result goes to anyway, when it can accumulate there."""
         place = self.stores.get(v)
-        if v not in self.view.stored or place is None or not self._read_modify_write(n):
+        grows = self._read_modify_write(n) or ROWS in n.op.attrs
+        if v not in self.view.stored or place is None or not grows:
             return None
         return place if place.buffer.type.dtype is v.tensor.dtype.compute else None
 

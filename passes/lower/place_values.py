@@ -19,11 +19,12 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.base.row_access import is_reduction
+from jstitch.passes.base.row_access import ROWS, is_reduction
 from jstitch.passes.lower.build_nest import Place
 from jstitch.passes.lower.form_groups import HELD, PARTIAL
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.trace_lane import Loops, Node, Trace, cone
+from jstitch.passes.lower.write_products import left_of
 
 ONE_BY_ONE = 32  # values that are kept after a look at each; then so many more at a time
 
@@ -69,9 +70,21 @@ def place_values(lane: LaneView) -> Placement:
         return search.placement(_asked_for(lane, lane.shared))
     kept: set[Value] = set()
     if not lane.group.flat:
+        kept |= _left_operands(lane)
         search.keep(kept)
         search.let_go(kept)
+        kept |= _left_operands(lane)
     return search.placement(kept)
+
+
+def _left_operands(lane: LaneView) -> set[Value]:
+    """What a product of this lane takes from it: its micro-kernel reads tiles."""
+    made = {v for op in lane.ops if not is_reduction(op) for v in op.results}
+    return (
+        made
+        & {left_of(op, lane.producers) for op in lane.ops if ROWS in op.attrs and is_reduction(op)}
+        - lane.refused
+    )
 
 
 def _asked_for(lane: LaneView, shared: frozenset[Value]) -> set[Value]:

@@ -1,13 +1,14 @@
 """What lowering a pattern, and asking what it costs, begin with: its ops as they are grouped.
 
-in rows or in strips of columns  ->  sums in their best form  ->  long reductions cut in two  ->  places
+in rows or in strips of columns  ->  sums in their best form  ->  long reductions cut in two  ->  products  ->
+places
 
 A strip stays near its program, so that its sums need not be made in one reading of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jstitch.ir.graph import Op, Value
@@ -15,11 +16,15 @@ from jstitch.passes.base.plan import Update
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.lower.apply_template import label_ops
 from jstitch.passes.lower.choose_columns import in_best_shape
+from jstitch.passes.lower.divide_products import divide_products
 from jstitch.passes.lower.fill_places import fill_places
 from jstitch.passes.lower.form_groups import Strips
+from jstitch.passes.lower.lead_with_rows import lead_with_rows
 from jstitch.passes.lower.own_columns import Part, Turned
 from jstitch.passes.lower.rewrite_sums import rewrite_sums
 from jstitch.passes.lower.split_reductions import split_reductions
+from jstitch.passes.lower.store_turned import store_turned
+from jstitch.passes.lower.write_products import PRODUCT, write_products
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +50,11 @@ def rewrite_ops(
     columns: int | None = None,
 ) -> RewrittenOps:
     """columns: of a strip, that a template asks for; 0: rows; None: what is best. Raises TemplateError."""
-    parts = [Part(ops)] if updates else in_best_shape(ops, outputs, profile, columns)
+    holds_products = any(op.name == PRODUCT for op in ops)
+    stay = updates or holds_products
+    parts = [Part(ops)] if stay else in_best_shape(ops, outputs, profile, columns)
+    if holds_products and not updates:
+        parts = [_products_in_rows(ops, outputs)]
     old = {v for op in ops for v in op.results}
     made: dict[Op, Strips | None] = {}
     done: set[Value] = set()
@@ -53,7 +62,8 @@ def rewrite_ops(
     for part in parts:
         needed = _needed(part.ops, part.made(outputs), updates)
         wanted = profile if part.strips is None else replace(profile, one_pass=False, variance_block=0)
-        own = fill_places(split_reductions(rewrite_sums(part.ops, needed, wanted)))
+        summed = split_reductions(rewrite_sums(part.ops, needed, wanted))
+        own = fill_places(write_products(summed))
         for op in own:
             if done.isdisjoint(op.results):  # what all parts share is in the first
                 made[op] = part.strips if old.isdisjoint(op.results) else None
@@ -66,6 +76,24 @@ def rewrite_ops(
         {v: [part.turned[v] for part in parts] for v in parts[0].turned},
         labels,
     )
+
+
+def _products_in_rows(ops: Sequence[Op], outputs: Sequence[Value]) -> Part:
+    """What the pattern makes on the left of its products, rows undivided, and results stored in any order."""
+    led = divide_products(lead_with_rows(ops), outputs)
+    turned = store_turned(led, outputs)
+    wanted = {turned[v].value if v in turned else v for v in outputs}
+    return Part(_reached(led, wanted), None, turned)
+
+
+def _reached(ops: Sequence[Op], wanted: Iterable[Value]) -> list[Op]:
+    """The ops that these values are made of, in order."""
+    needed, found = set(wanted), list[Op]()
+    for op in reversed(ops):
+        if not needed.isdisjoint(op.results):
+            needed.update(op.operands)
+            found.append(op)
+    return found[::-1]
 
 
 def _needed(ops: Sequence[Op], outputs: Sequence[Value], updates: Sequence[Update]) -> tuple[Value, ...]:

@@ -19,6 +19,7 @@ from jstitch.passes.schedule.in_strips import in_strips
 from jstitch.passes.schedule.pair_halves import pair_halves
 from jstitch.passes.schedule.prefetch_rows import prefetch_rows
 from jstitch.passes.schedule.stream_results import stream_results
+from jstitch.passes.schedule.tile_products import tile_products
 from jstitch.passes.schedule.widen_teams import widen_teams
 
 
@@ -27,7 +28,8 @@ def _named(change: Callable[[Kernel], Kernel]) -> NamedPass:
 
 
 CPU_PASSES = (
-    *map(_named, (bound_exponents, divide_by_invariants, stream_results, pair_halves, prefetch_rows)),
+    *map(_named, (bound_exponents, divide_by_invariants, tile_products)),
+    *map(_named, (stream_results, pair_halves, prefetch_rows)),
 )
 CUDA_PASSES = (
     kernel_pass("in_strips", run_on=in_strips, about=in_strips),

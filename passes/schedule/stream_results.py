@@ -29,6 +29,7 @@ from jstitch.codegen.kernel_ir import (
     Lane,
     Load,
     Nest,
+    Product,
     Space,
     Store,
     Streamed,
@@ -128,6 +129,8 @@ class _Room:
 
 
 def _nest(nest: Nest, lane: Lane, results: frozenset[Buffer], room: _Room) -> Nest:
+    if isinstance(nest, Product):
+        return nest
     stores = [i for i in nest.instructions if isinstance(i, Store) and i.buffer in results]
     runs, share = _best_runs(stores, nest, lane)
     if not runs:

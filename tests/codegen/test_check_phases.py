@@ -21,6 +21,8 @@ from jstitch.codegen.launch_ir import (
     For,
     Integer,
     KernelCode,
+    Multiply,
+    PhaseCode,
     Prefetch,
     Read,
     Scope,
@@ -30,7 +32,7 @@ from jstitch.codegen.launch_ir import (
 )
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
-from jstitch.ir.index import add, const, mul
+from jstitch.ir.index import Var, add, const, mul, var
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
@@ -73,6 +75,10 @@ def updates(*xs: Array) -> list[Array]:
     return [jnp.tanh(x) * 2.0 for x in xs] + [jax.nn.softmax(xs[0].reshape(8, -1))]
 
 
+def attention(q: Array, k: Array, v: Array) -> Array:
+    return jax.nn.softmax(q @ jnp.swapaxes(k, -1, -2), -1) @ v
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], Sequence[jax.ShapeDtypeStruct]]] = {
     "rows": (norm, (shape(1024, 768),)),
     "tiles": (tiles_of_rows, (shape(4096, 24),)),
@@ -81,6 +87,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Sequence[jax.ShapeDtypeStruct]]] =
     "columns": (lambda x: jax.nn.softmax(x, 0), (shape(300, 4000),)),
     "words": (lambda x: jnp.tanh(x) * 2, (shape(999, 64, dtype=jnp.bfloat16),)),
     "sums": (lambda x: jax.nn.softmax(x).sum(0), (shape(500, 96),)),
+    "products": (attention, (shape(3, 48, 16), shape(3, 70, 16), shape(3, 70, 40))),
     "gathered": (lambda t, i: jnp.tanh(t[i]) * 2.0, (shape(1000, 40), shape(77, dtype=jnp.int32))),
 }
 
@@ -124,6 +131,15 @@ def more(by: int) -> Callable[[Any], Statement]:
     return lambda s: replace(s, value=s.value + by)
 
 
+def result_elsewhere(s: Multiply) -> Multiply:
+    return replace(s, result=replace(s.result, at=s.result.at + 1))
+
+
+def right_too_wide(s: Multiply) -> Multiply:
+    m, n, k = s.sizes
+    return replace(s, sizes=(m, n + 1, k))
+
+
 DEFECTS: dict[str, tuple[str, Change, str]] = {
     "a row too many": ("rows", first(Integer, more(1), named("hi")), "may touch bytes"),
     "an element too far": ("rows", first(Write, one_further, always), "may touch bytes"),
@@ -159,6 +175,27 @@ DEFECTS: dict[str, tuple[str, Change, str]] = {
         "b77 is no pointer",
     ),
     "a barrier": ("rows", first(Write, as_gpu, always), "no statement of this target"),
+    "a product's rows one element too far": (
+        "products",
+        first(Multiply, result_elsewhere, always),
+        "may touch",
+    ),
+    "a product of a column too many": ("products", first(Multiply, right_too_wide, always), "may touch"),
+    "a product that reads what it writes": (
+        "products",
+        first(Multiply, lambda s: replace(s, result=replace(s.left, strides=(s.left.strides[0], 1))), always),
+        "which it reads",
+    ),
+    "a product whose columns lie apart": (
+        "products",
+        first(Multiply, lambda s: replace(s, result=replace(s.result, strides=(1, 2))), always),
+        "side by side",
+    ),
+    "a panel that is too small": (
+        "products",
+        first(Multiply, lambda s: replace(s, nbytes=64), always),
+        "packs",
+    ),
     "an index that nothing keeps in bounds": (
         "gathered",
         first(Read, lambda s: replace(s, at=mul(s.at, 2)), lambda s: s.name != "v0"),
@@ -188,7 +225,21 @@ def test_programs_have_what_the_defects_are_about(monkeypatch: pytest.MonkeyPatc
         for phase in code.phases
         for s in statements(phase.body)
     }
-    assert {Address, Prefetch, Read, Stream, Write, For, Integer} <= kinds
+    assert {Address, Multiply, Prefetch, Read, Stream, Write, For, Integer} <= kinds
+
+
+def test_a_loop_may_take_a_name_that_was_another_value() -> None:
+    """And leaves none: crnn's launches did so, and were XLA's for it."""
+    inner = For("e", const(0), const(3), 1, ())
+    outer = For("k", const(0), const(4), 1, (Integer("e", const(1)), inner))
+    last = Integer("f", var(Var("e", 9)))
+
+    def problems(*body: Statement) -> tuple[str, ...]:
+        return check_phases(KernelCode((PhaseCode("phase0", 1, 1, body),), (), (), 0, 0))
+
+    start = Integer("e", const(2))
+    assert problems(start, inner) == problems(start, outer) == ()
+    assert problems(start, outer, last) == ("phase0: e may have no value",)
 
 
 def test_what_is_not_in_order_is_not_built(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,327 @@
+"""Products of f32 tiles: c[i, j] = sum over k of a[i, k] * b[k, j], a few rows and two vectors at a time.
+
+    multiply_f32(c, c_at, a, a_at, b, b_at, panel, c_row, a_row, a_column, b_row, b_column, m, n, k)
+
+Each `*_at` is the element at which a matrix begins, the others are strides; columns of c lie side by side.
+Of b, DEPTH rows of one panel's columns are packed, so that the innermost loop reads line after line; of c,
+`rows` x panel are in registers while it runs. Longer sums go on from what is in c. LLVM makes no such loops
+from scalar code: vectors are spelled out here, as wide as the machine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from jstitch.codegen.cpu.expression import fuses, host_has
+from jstitch.codegen.cpu.panel import DEPTH
+
+VECTORS = 2  # of a panel's row
+_FLOAT, _WORD, _BIT, _VOID = ir.FloatType(), ir.IntType(64), ir.IntType(1), ir.VoidType()
+_POINTER = _FLOAT.as_pointer()
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """lanes: floats of a vector. rows: of c that are in registers at once, with VECTORS vectors each."""
+
+    lanes: int
+    rows: int
+
+    @property
+    def panel(self) -> int:
+        """Columns of a panel."""
+        return self.lanes * VECTORS
+
+    @cached_property
+    def vector(self) -> ir.VectorType:
+        return ir.VectorType(_FLOAT, self.lanes)
+
+
+def machine() -> _Machine:
+    """What the machine that Numba compiles for has registers for."""
+    if host_has("avx512f"):
+        return _Machine(16, 12)
+    return _Machine(8 if host_has("avx2") else 4, 6)
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes one function of the module."""
+
+    b: Any
+    m: _Machine
+
+    def at(self, base: Any, *offsets: Any) -> Any:
+        """The element so many floats behind `base`."""
+        for offset in offsets:
+            base = self.b.gep(base, [offset], source_etype=_FLOAT)
+        return base
+
+    def load(self, place: Any) -> Any:
+        return self.b.load(place, align=4, typ=self.m.vector)
+
+    def store(self, value: Any, place: Any) -> None:
+        self.b.store(value, self.b.bitcast(place, self.m.vector.as_pointer()), align=4)
+
+    def splat(self, place: Any) -> Any:
+        """A vector of one element."""
+        undefined = ir.Constant(self.m.vector, ir.Undefined)
+        first = self.b.insert_element(undefined, self.b.load(place, align=4, typ=_FLOAT), ir.IntType(32)(0))
+        zeros = ir.Constant(ir.VectorType(ir.IntType(32), self.m.lanes), [0] * self.m.lanes)
+        return self.b.shuffle_vector(first, undefined, zeros)
+
+    def multiply_add(self, x: Any, y: Any, z: Any) -> Any:
+        if not fuses():
+            return self.b.fadd(self.b.fmul(x, y), z)
+        kind, name = ir.FunctionType(self.m.vector, [self.m.vector] * 3), f"llvm.fma.v{self.m.lanes}f32"
+        fma = self.b.module.globals.get(name) or ir.Function(self.b.module, kind, name)
+        return self.b.call(fma, [x, y, z])
+
+    def loop(
+        self,
+        first: Any,
+        end: Any,
+        step: int,
+        body: Callable[[Any, Sequence[Any]], Sequence[Any]],
+        carried: Sequence[Any] = (),
+    ) -> Sequence[Any]:
+        """body(number, carried) -> carried, while number + step <= end; the number behind it, and carried."""
+        b, before = self.b, self.b.block
+        head, inside, after = (b.append_basic_block(name) for name in ("head", "turn", "after"))
+        b.branch(head)
+        b.position_at_end(head)
+        number, *values = (b.phi(v.type) for v in (first, *carried))
+        for phi, v in zip((number, *values), (first, *carried), strict=True):
+            phi.add_incoming(v, before)
+        behind = b.add(number, _WORD(step))
+        b.cbranch(b.icmp_signed("<=", behind, end), inside, after)
+        b.position_at_end(inside)
+        made = body(number, values)
+        for phi, v in zip((number, *values), (behind, *made), strict=True):
+            phi.add_incoming(v, b.block)
+        b.branch(head)
+        b.position_at_end(after)
+        return number, *values
+
+    def transpose(self, rows: Sequence[Any]) -> list[Any]:
+        """Vectors as columns of those given, by exchanging ever smaller blocks."""
+        found, half = list(rows), self.m.lanes // 2
+        index = ir.VectorType(ir.IntType(32), self.m.lanes)
+        while half:
+            keep = [j if not j & half else self.m.lanes + j - half for j in range(self.m.lanes)]
+            take = [j + half if not j & half else self.m.lanes + j for j in range(self.m.lanes)]
+            for i in (i for i in range(self.m.lanes) if not i & half):
+                x, y = found[i], found[i + half]
+                found[i] = self.b.shuffle_vector(x, y, ir.Constant(index, keep))
+                found[i + half] = self.b.shuffle_vector(x, y, ir.Constant(index, take))
+            half //= 2
+        return found
+
+
+# -- the module's functions ---------------------------------------------------------------------------------
+
+
+def _function(module: Any, name: str, kinds: Sequence[Any], write: Callable[..., None]) -> Any:
+    """A function of the module's own, written once; write(writer, *arguments)."""
+    found = module.globals.get(name)
+    if found is None:
+        found = ir.Function(module, ir.FunctionType(_VOID, kinds), name)
+        found.linkage = "internal"
+        found.attributes.add("noinline")
+        builder = ir.IRBuilder(found.append_basic_block("entry"))
+        write(_Writer(builder, machine()), *found.args)
+        builder.ret_void()
+    return found
+
+
+def _rows(module: Any, rows: int) -> Any:
+    """So many rows of c, of a panel's columns: rows(c, c_row, a, a_row, a_column, panel, depth, resume)."""
+    kinds = (_POINTER, _WORD, _POINTER, _WORD, _WORD, _POINTER, _WORD, _BIT)
+
+    def write(
+        w: _Writer, c: Any, c_row: Any, a: Any, a_row: Any, a_column: Any, panel: Any, depth: Any, resume: Any
+    ) -> None:
+        b, columns = w.b, [_WORD(v * w.m.lanes) for v in range(VECTORS)]
+        left = [w.at(a, b.mul(a_row, _WORD(i))) for i in range(rows)]
+        into = [[w.at(c, b.mul(c_row, _WORD(i)), v) for v in columns] for i in range(rows)]
+
+        def turn(k: Any, sums: Sequence[Any]) -> Sequence[Any]:
+            right = [w.load(w.at(panel, b.mul(k, _WORD(w.m.panel)), v)) for v in columns]
+            ones = [w.splat(w.at(place, b.mul(k, a_column))) for place in left]
+            return [
+                w.multiply_add(ones[n // VECTORS], right[n % VECTORS], total) for n, total in enumerate(sums)
+            ]
+
+        zeros = [ir.Constant(w.m.vector, None)] * (rows * VECTORS)
+        _, *sums = w.loop(_WORD(0), depth, 1, turn, zeros)
+        places = [place for row in into for place in row]
+        with b.if_else(resume) as (then, otherwise):
+            with then:
+                for total, place in zip(sums, places, strict=True):
+                    w.store(b.fadd(w.load(place), total), place)
+            with otherwise:
+                for total, place in zip(sums, places, strict=True):
+                    w.store(total, place)
+
+    return _function(module, f"jstitch_rows{rows}", kinds, write)
+
+
+def _pack(module: Any) -> Any:
+    """pack(b, row, column, panel, depth, width): so many columns of b, and zeros, one row after another."""
+    kinds = (_POINTER, _WORD, _WORD, _POINTER, _WORD, _WORD)
+
+    def write(w: _Writer, b_: Any, row: Any, column: Any, panel: Any, depth: Any, width: Any) -> None:
+        b, m = w.b, w.m
+        done = b.alloca(_WORD)
+        b.store(_WORD(0), done)
+        whole = b.icmp_signed("==", width, _WORD(m.panel))
+        with b.if_then(b.and_(whole, b.icmp_signed("==", column, _WORD(1)))):
+
+            def copy(k: Any, _: Sequence[Any]) -> Sequence[Any]:
+                for v in range(VECTORS):
+                    place = w.at(panel, b.mul(k, _WORD(m.panel)), _WORD(v * m.lanes))
+                    w.store(w.load(w.at(b_, b.mul(k, row), _WORD(v * m.lanes))), place)
+                return ()
+
+            b.store(w.loop(_WORD(0), depth, 1, copy)[0], done)
+        with b.if_then(b.and_(whole, b.icmp_signed("==", row, _WORD(1)))):
+
+            def turn(k: Any, _: Sequence[Any]) -> Sequence[Any]:
+                for v in range(VECTORS):
+                    lines = [_WORD(v * m.lanes + i) for i in range(m.lanes)]
+                    found = w.transpose([w.load(w.at(b_, b.mul(line, column), k)) for line in lines])
+                    for i, x in enumerate(found):
+                        at = b.mul(b.add(k, _WORD(i)), _WORD(m.panel))
+                        w.store(x, w.at(panel, at, _WORD(v * m.lanes)))
+                return ()
+
+            b.store(w.loop(b.load(done, typ=_WORD), depth, m.lanes, turn)[0], done)
+
+        def rest(k: Any, _: Sequence[Any]) -> Sequence[Any]:
+            line = w.at(panel, b.mul(k, _WORD(m.panel)))
+
+            def one(j: Any, _: Sequence[Any]) -> Sequence[Any]:
+                value = b.load(w.at(b_, b.mul(k, row), b.mul(j, column)), align=4, typ=_FLOAT)
+                b.store(value, w.at(line, j), align=4)
+                return ()
+
+            def nothing(j: Any, _: Sequence[Any]) -> Sequence[Any]:
+                b.store(_FLOAT(0.0), w.at(line, j), align=4)
+                return ()
+
+            w.loop(_WORD(0), width, 1, one)
+            w.loop(width, _WORD(m.panel), 1, nothing)
+            return ()
+
+        w.loop(b.load(done, typ=_WORD), depth, 1, rest)
+
+    return _function(module, "jstitch_pack", kinds, write)
+
+
+def _multiply(module: Any) -> Any:
+    """The whole product: see the module."""
+    kinds = (*[_POINTER] * 4, *[_WORD] * 8)
+
+    def write(
+        w: _Writer,
+        c: Any,
+        a: Any,
+        b_: Any,
+        panel: Any,
+        c_row: Any,
+        a_row: Any,
+        a_column: Any,
+        b_row: Any,
+        b_column: Any,
+        m: Any,
+        n: Any,
+        k: Any,
+    ) -> None:
+        b, wide = w.b, _WORD(w.m.panel)
+        heights = [w.m.rows, *(r for r in (4, 1) if r < w.m.rows)]
+        edge = b.bitcast(b.alloca(ir.ArrayType(_FLOAT, w.m.rows * w.m.panel)), _POINTER)
+
+        def least(x: Any, y: Any) -> Any:
+            return b.select(b.icmp_signed("<", x, y), x, y)
+
+        def deep(block: Any, _: Sequence[Any]) -> Sequence[Any]:
+            first = b.mul(block, _WORD(DEPTH))
+            depth = least(_WORD(DEPTH), b.sub(k, first))
+            resume = b.icmp_signed(">", block, _WORD(0))
+
+            def across(number: Any, _: Sequence[Any]) -> Sequence[Any]:
+                j = b.mul(number, wide)
+                width = least(wide, b.sub(n, j))
+                whole = b.icmp_signed("==", width, wide)
+                start = w.at(b_, b.mul(first, b_row), b.mul(j, b_column))
+                b.call(_pack(module), [start, b_row, b_column, panel, depth, width])
+                done: Any = _WORD(0)
+                for rows in heights:
+
+                    def down(i: Any, _: Sequence[Any], rows: int = rows) -> Sequence[Any]:
+                        into = w.at(c, b.mul(i, c_row), j)
+                        left = w.at(a, b.mul(i, a_row), b.mul(first, a_column))
+                        given = (left, a_row, a_column, panel, depth)
+                        with b.if_else(whole) as (then, otherwise):
+                            with then:
+                                b.call(_rows(module, rows), [into, c_row, *given, resume])
+                            with otherwise:
+                                b.call(_rows(module, rows), [edge, wide, *given, _BIT(0)])
+                                _copy_edge(w, edge, into, c_row, rows, width, resume)
+                        return ()
+
+                    done = w.loop(done, m, rows, down)[0]
+                return ()
+
+            panels = b.sdiv(b.add(n, b.sub(wide, _WORD(1))), wide)
+            w.loop(_WORD(0), panels, 1, across)
+            return ()
+
+        w.loop(_WORD(0), b.sdiv(b.add(k, _WORD(DEPTH - 1)), _WORD(DEPTH)), 1, deep)
+
+    return _function(module, "jstitch_multiply", kinds, write)
+
+
+def _copy_edge(w: _Writer, edge: Any, c: Any, c_row: Any, rows: int, width: Any, resume: Any) -> None:
+    """The columns that c has of a panel that is wider."""
+    b = w.b
+
+    def row(i: Any, _: Sequence[Any]) -> Sequence[Any]:
+        def one(j: Any, _: Sequence[Any]) -> Sequence[Any]:
+            place = w.at(c, b.mul(i, c_row), j)
+            value = b.load(w.at(edge, b.mul(i, _WORD(w.m.panel)), j), align=4, typ=_FLOAT)
+            with b.if_else(resume) as (then, otherwise):
+                with then:
+                    b.store(b.fadd(b.load(place, align=4, typ=_FLOAT), value), place, align=4)
+                with otherwise:
+                    b.store(value, place, align=4)
+            return ()
+
+        w.loop(_WORD(0), width, 1, one)
+        return ()
+
+    w.loop(_WORD(0), _WORD(rows), 1, row)
+
+
+def _codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    c, c_at, a, a_at, b, b_at, panel, *numbers = arguments
+    w = _Writer(builder, machine())
+    places = ((c, c_at), (a, a_at), (b, b_at))
+    pointers = [w.at(builder.inttoptr(base, _POINTER), at) for base, at in places]
+    builder.call(_multiply(builder.module), [*pointers, builder.inttoptr(panel, _POINTER), *numbers])
+    return context.get_dummy_value()
+
+
+@intrinsic
+def multiply_f32(  # type: ignore[no-untyped-def]
+    typingctx, c, c_at, a, a_at, b, b_at, panel, c_row, a_row, a_column, b_row, b_column, m, n, k
+):
+    """c[i, j] = sum over k of a[i, k] * b[k, j]; see the module."""
+    return types.none(*[types.int64] * 15), _codegen

@@ -1,0 +1,108 @@
+"""Chains of products in one kernel of the CPU: found in plain code, and as float64 has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jstitch
+from jstitch.codegen.interpret_kernel import interpret_kernel
+from jstitch.codegen.kernel_ir import Kernel, Product
+from jstitch.passes.fuse.find_chains import CHAIN, find_chains
+from jstitch.passes.lower.check_kernel import check_kernel
+from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.schedule.kernel_passes import schedule_kernel
+from tests.contexts import CPU_PROFILE, on
+from tests.passes.test_own_columns import graph_of
+
+Array = Any
+Program = tuple[Callable[..., Any], list[np.ndarray]]
+
+
+def _softmax(s: Array) -> Array:
+    return jax.nn.softmax(s, -1)
+
+
+def _hand_written(s: Array) -> Array:
+    e = jnp.exp(s - jnp.max(s, -1, keepdims=True))
+    return e / jnp.sum(e, -1, keepdims=True)
+
+
+def _squared(s: Array) -> Array:
+    return jnp.square(jax.nn.relu(s)) / s.shape[-1]
+
+
+def _normalised(s: Array) -> Array:
+    return s * jax.lax.rsqrt(jnp.mean(s * s, -1, keepdims=True) + 1e-5)
+
+
+BETWEEN = (_softmax, _softmax, _hand_written, _squared, _normalised, jax.nn.gelu, jnp.tanh, lambda s: s)
+
+
+def _masks(random: Random, rows: int, columns: int) -> Callable[[Array], Array]:
+    """One of those that attention has."""
+    far = random.choice((-1e9, -jnp.inf, float(np.finfo(np.float32).min)))
+    i, j = np.arange(rows)[:, None], np.arange(columns)[None]
+    window = random.randint(1, columns)
+    return random.choice(
+        (
+            lambda s: s,
+            lambda s: jnp.where(jnp.arange(rows)[:, None] >= jnp.arange(columns)[None], s, far),
+            lambda s: jnp.where(jnp.asarray(abs(i - j) < window), s, -1e9),
+            lambda s: s - 0.1 * jnp.abs(jnp.arange(rows)[:, None] - jnp.arange(columns)[None]),
+        )
+    )
+
+
+def program(seed: int) -> Program:
+    """Products with batches of any number of dimensions, what is between their rows, and arguments."""
+    random, numbers = Random(seed), np.random.default_rng(seed)
+    lead = random.choice(((), (2,), (2, 3), (1, 5)))
+    rows, columns = random.choice((8, 24, 60, 64, 128, 195)), random.choice((7, 32, 70, 128, 300))
+    depth, width = random.choice((8, 16, 33, 64)), random.choice((5, 16, 40, 64))
+    between, masked = random.choice(BETWEEN), _masks(random, rows, columns)
+    turned, scale = random.random() < 0.5, random.choice((1.0, 0.125))
+
+    def f(q: Array, k: Array, v: Array, bias: Array) -> Array:
+        s = jnp.einsum("...qd,...kd->...qk" if turned else "...qd,...dk->...qk", q, k) * scale
+        return jnp.einsum("...qk,...kh->...qh", between(masked(s + bias)), v)
+
+    right = (columns, depth) if turned else (depth, columns)
+    shapes = (*lead, rows, depth), (*lead, *right), (*lead, columns, width), (columns,)
+    return f, [numbers.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def products(kernel: Kernel) -> int:
+    stages = (s for phase in kernel.phases for lane in phase.lanes for s in lane.stages)
+    return sum(isinstance(nest, Product) for stage in stages for nest in stage.nests)
+
+
+def close(found: Sequence[Array], f: Callable[..., Any], args: Sequence[np.ndarray]) -> None:
+    with jax.enable_x64(True):
+        wide = jax.tree.leaves(jax.jit(f)(*(np.float64(a) for a in args)))
+    for a, b in zip(found, wide, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5 * max(1.0, float(np.abs(b).max())))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_drawn_chains_are_one_kernel(seed: int) -> None:
+    """The kernel is right to the check of kernels and the interpreter, and on this machine."""
+    f, args = program(seed)
+    context = on(CPU_PROFILE, tune="off")
+    graph = graph_of(f, args, context)
+    (pattern,) = find_chains(graph, context)
+    what = pattern.ops, pattern.inputs, pattern.outputs
+    kernel = schedule_kernel(lower_kernel("chain", *what, context.profile), context)
+    check_kernel(kernel)
+    assert products(kernel) == 2
+    if pattern.outputs == graph.outputs and list(pattern.inputs) == list(graph.inputs):
+        close(interpret_kernel(kernel, [a.copy() for a in args]), f, args)
+    jitted = jstitch.jit(f, options=jstitch.CompileOptions(tune="off", strict=True, verify=True))
+    close(jax.tree.leaves(jitted(*args)), f, args)
+    assert f"by {CHAIN}" in str(jstitch.explain(f, options=jstitch.CompileOptions(tune="off"))(*args))

@@ -21,7 +21,6 @@ none. Places are Index, values are Expr: a name in an Index is an integer, one i
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,9 +38,6 @@ PROGRAM = var(Var("p", FAR))
 """The number of the CTA, or of the task on a CPU, among those of its lane."""
 TASK = var(Var("program", FAR))
 """The number of the task in its phase, on a CPU."""
-
-
-# -- memory ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -76,9 +72,6 @@ class Elements:
 
     array: str
     first: Index
-
-
-# -- tests ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -249,7 +242,7 @@ class Tile:
 class Multiply:
     """result[i, j] = sum over k of left[i, k] * right[k, j], of f32.
 
-    sizes: how many i, j and k there are. panel: `nbytes` that a part of the right tile is packed into.
+    sizes: how many i, j and k there are. panel: what a part of the right tile is packed into.
     """
 
     result: Tile
@@ -257,7 +250,6 @@ class Multiply:
     right: Tile
     sizes: tuple[int, int, int]
     panel: Apart
-    nbytes: int
 
     @property
     def tiles(self) -> tuple[tuple[Tile, tuple[int, int]], ...]:
@@ -405,9 +397,3 @@ class KernelCode:
     def scratch(self) -> int:
         """The number of the scratch's pointer in the table."""
         return len(self.operands) + len(self.results)
-
-
-def under(test: Test | None, body: Iterable[Statement]) -> Body:
-    """The statements under a test; None always holds."""
-    found = tuple(body)
-    return [If(test, found)] if test is not None and found else list(found)

@@ -121,8 +121,8 @@ class _PhaseCheck(BodyCheck):
                 self.complain(s, f"writes {tile.memory.pointer}, which it reads")
         if s.result.strides[1] != 1 or min(s.sizes) < 1:
             self.complain(s, "has no columns that lie side by side")
-        if s.nbytes < PANEL_BYTES or s.nbytes > self.size(s.panel.pointer):
-            self.complain(s, f"packs {PANEL_BYTES} bytes into {s.nbytes}")
+        if self.size(s.panel.pointer) < PANEL_BYTES:
+            self.complain(s, f"packs {PANEL_BYTES} bytes into {self.size(s.panel.pointer)}")
 
     def address(self, s: Address) -> None:
         """The pointer is one of the table's, and what lies there is inside its memory."""

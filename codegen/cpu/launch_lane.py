@@ -129,7 +129,7 @@ class LaneWriter:
         result, left, right = (
             Tile(self._memory(x.buffer), x.first, x.strides) for x in (p.result, p.left, p.right)
         )
-        return Multiply(result, left, right, p.sizes, self._memory(p.panel), p.panel.type.nbytes)
+        return Multiply(result, left, right, p.sizes, self._memory(p.panel))
 
     def _nest(self, nest: Nest, depth: int) -> Body:
         out: Body = [self._instr(i) for i in nest.body if i.depth == depth]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from jstitch.codegen.cuda.deal import WARP, Mode
 from jstitch.codegen.cuda.exchange import SLOT, Team, exchange, merge
 from jstitch.codegen.cuda.homes import Common, Homes, InArena, InRegisters, Scalar
+from jstitch.codegen.cuda.under import under
 from jstitch.codegen.cuda.wanted import Carry
 from jstitch.codegen.kernel_ir import OTHER, Buffer, Combine
 from jstitch.codegen.launch_ir import (
@@ -37,7 +38,6 @@ from jstitch.codegen.launch_ir import (
     Statement,
     Unroll,
     Write,
-    under,
 )
 from jstitch.ir.expr import Ref
 from jstitch.ir.index import Index, Var, const, var

@@ -11,6 +11,7 @@ from typing import TypeGuard
 
 from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, mentions, vector_of
 from jstitch.codegen.cuda.homes import Common, Home, Homes, InArena, InParts, InRegisters, Scalar
+from jstitch.codegen.cuda.under import under
 from jstitch.codegen.kernel_ir import Buffer, Combine, Instr, Let, Load, Space, Store
 from jstitch.codegen.launch_ir import (
     Assign,
@@ -30,7 +31,6 @@ from jstitch.codegen.launch_ir import (
     Test,
     Unroll,
     Write,
-    under,
 )
 from jstitch.ir.expr import Ref
 from jstitch.ir.index import Dynamic, Index, Var, atoms, const, substitute, var

@@ -36,6 +36,7 @@ from jstitch.codegen.cuda.launch_instructions import Names
 from jstitch.codegen.cuda.launch_nest import NestCode
 from jstitch.codegen.cuda.memory_map import lane_map
 from jstitch.codegen.cuda.traffic import traffic
+from jstitch.codegen.cuda.under import under
 from jstitch.codegen.kernel_ir import Buffer, Combine, Lane, Load, StripLane
 from jstitch.codegen.launch_ir import (
     FAR,
@@ -55,7 +56,6 @@ from jstitch.codegen.launch_ir import (
     Statement,
     Unroll,
     Write,
-    under,
 )
 from jstitch.codegen.memory_map import LaneMap
 from jstitch.ir.expr import Const

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from jstitch.codegen.cuda.deal import Mode
 from jstitch.codegen.cuda.homes import InRegisters, Scalar
 from jstitch.codegen.cuda.launch_instructions import OK, Exchange, NestInstructions
+from jstitch.codegen.cuda.under import under
 from jstitch.codegen.kernel_ir import Accumulator, Combine, Instr, Let, Load, Store
 from jstitch.codegen.launch_ir import (
     FAR,
@@ -25,7 +26,6 @@ from jstitch.codegen.launch_ir import (
     Integer,
     Less,
     Unroll,
-    under,
 )
 from jstitch.ir.expr import variables
 from jstitch.ir.index import Index, Var, const, var

@@ -30,6 +30,7 @@ from jstitch.codegen.cuda.launch_lane import (
 )
 from jstitch.codegen.cuda.launch_nest import NestCode
 from jstitch.codegen.cuda.traffic import traffic
+from jstitch.codegen.cuda.under import under
 from jstitch.codegen.kernel_ir import (
     ROW,
     STRIP,
@@ -56,7 +57,6 @@ from jstitch.codegen.launch_ir import (
     Registers,
     Scope,
     Unroll,
-    under,
 )
 from jstitch.codegen.rename import rename_nest
 from jstitch.ir.index import Var, const, var

@@ -25,6 +25,7 @@ from jstitch.codegen.cuda.deal import is_dynamic
 from jstitch.codegen.cuda.launch_lane import LaneCode
 from jstitch.codegen.cuda.tile_axes import Axes, find_axes, in_vectors
 from jstitch.codegen.cuda.tile_shape import TileShape, choose_shape
+from jstitch.codegen.cuda.under import under
 from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Load, Store
 from jstitch.codegen.launch_ir import (
     FAR,
@@ -47,7 +48,6 @@ from jstitch.codegen.launch_ir import (
     Test,
     Unroll,
     Write,
-    under,
 )
 from jstitch.codegen.memory_map import Area, LaneMap
 from jstitch.ir.expr import Ref, variables

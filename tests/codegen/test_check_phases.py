@@ -193,7 +193,7 @@ DEFECTS: dict[str, tuple[str, Change, str]] = {
     ),
     "a panel that is too small": (
         "products",
-        first(Multiply, lambda s: replace(s, nbytes=64), always),
+        first(Address, lambda s: replace(s, nbytes=64), lambda s: "256x32" in s.about),
         "packs",
     ),
     "an index that nothing keeps in bounds": (

@@ -207,6 +207,10 @@ def windowed(x: Array) -> Array:
 
 OUTSIDE = (
     Situation(
+        *("chain", lambda x, w: jnp.exp(jnp.tanh(x @ w) @ w), (X, X), ("dot_general", "exponential")),
+        *("chain", "a chain of products is a kernel of its own", OFF),
+    ),
+    Situation(
         *("contraction", lambda x, w: jnp.exp(jnp.tanh(x) @ w), (X, X), ("tanh", "dot_general")),
         *("contraction", "dot_general is contraction"),
     ),

@@ -159,7 +159,7 @@ def test_every_op_says_where_it_is_from_and_why_it_is_alone() -> None:
         together = ops["kernel"][a] == ops["kernel"][b] >= 0
         assert together == (why < 0), (ops["line"][a], ops["line"][b])
     rules = {data["reasons"][why]["rule"] for *_, why in frame["edges"] if why >= 0}
-    assert "contraction" in rules
+    assert "chain" in rules
     assert all(reason["remedy"] for reason in data["reasons"])
 
 

@@ -106,9 +106,16 @@ class _Writer:
         made = body(number, values)
         for phi, v in zip((number, *values), (behind, *made), strict=True):
             phi.add_incoming(v, b.block)
-        b.branch(head)
+        self._keep(b.branch(head))
         b.position_at_end(after)
         return number, *values
+
+    def _keep(self, latch: Any) -> None:
+        """The loop as it is written: it has as many independent sums as registers, and none to spare."""
+        module = self.b.module
+        loop = module.add_metadata([_WORD(len(module.metadata))])
+        loop.operands = (loop, module.add_metadata(["llvm.loop.unroll.disable"]))
+        latch.set_metadata("llvm.loop", loop)
 
     def transpose(self, rows: Sequence[Any]) -> list[Any]:
         """Vectors as columns of those given, by exchanging ever smaller blocks."""

@@ -9,6 +9,7 @@ import click
 from benchmarks.ablation import ablation_command
 from benchmarks.background import async_command
 from benchmarks.block_costs import blocks_command
+from benchmarks.chains import chains_command
 from benchmarks.compile_time import compile_command
 from benchmarks.device import device_command
 from benchmarks.gpu import gpu_command
@@ -26,7 +27,7 @@ def main() -> None:
 for command in (
     *(run_command, child_command, compile_command, overhead_command),
     *(gpu_command, device_command, async_command, ablation_command, papers_command),
-    *(latency_command, blocks_command),
+    *(latency_command, blocks_command, chains_command),
 ):
     main.add_command(command)
 

@@ -33,6 +33,7 @@ from jstitch.runtime.numba_compiler import flags
 _WORD, _HALF = ir.IntType(64), ir.IntType(32)
 MIDDLE_LOOP, LONG_LOOP = 26, 40  # instructions
 VECTOR, FEW_VECTORS = 8, 8
+MOST_UNROLLED = 96  # turns that LLVM may write out one by one
 _Intrinsic = type(intrinsic(lambda typing: None))
 
 
@@ -172,7 +173,8 @@ class _Function:
         gathers, into vectors.) A loop of a few vectors must not be unrolled before it is made of vectors.
         """
         innermost, size = latch.parent is body, len(body.instructions)
-        vectors = trips is not None and trips % VECTOR == 0 and trips <= FEW_VECTORS * VECTOR
+        few = trips is not None and trips <= MOST_UNROLLED
+        vectors = trips is not None and few and (trips % VECTOR == 0 or trips > FEW_VECTORS * VECTOR)
         if innermost and size < MIDDLE_LOOP and not vectors:
             return
         module = self.function.module

@@ -39,6 +39,11 @@ class _Machine:
         """Columns of a panel."""
         return self.lanes * VECTORS
 
+    @property
+    def heights(self) -> Sequence[int]:
+        """Rows that are in registers at once, the most first."""
+        return (self.rows, *(rows for rows in (8, 4, 2, 1) if rows < self.rows))
+
     @cached_property
     def vector(self) -> ir.VectorType:
         return ir.VectorType(_FLOAT, self.lanes)
@@ -76,6 +81,9 @@ class _Writer:
         first = self.b.insert_element(undefined, self.b.load(place, align=4, typ=_FLOAT), ir.IntType(32)(0))
         zeros = ir.Constant(ir.VectorType(ir.IntType(32), self.m.lanes), [0] * self.m.lanes)
         return self.b.shuffle_vector(first, undefined, zeros)
+
+    def least(self, x: Any, y: Any) -> Any:
+        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
     def multiply_add(self, x: Any, y: Any, z: Any) -> Any:
         if not fuses():
@@ -148,14 +156,14 @@ def _function(module: Any, name: str, kinds: Sequence[Any], write: Callable[...,
     return found
 
 
-def _rows(module: Any, rows: int) -> Any:
-    """So many rows of c, of a panel's columns: rows(c, c_row, a, a_row, a_column, panel, depth, resume)."""
+def _rows(module: Any, rows: int, vectors: int) -> Any:
+    """Rows of c, of a panel's first vectors: rows(c, c_row, a, a_row, a_column, panel, depth, resume)."""
     kinds = (_POINTER, _WORD, _POINTER, _WORD, _WORD, _POINTER, _WORD, _BIT)
 
     def write(
         w: _Writer, c: Any, c_row: Any, a: Any, a_row: Any, a_column: Any, panel: Any, depth: Any, resume: Any
     ) -> None:
-        b, columns = w.b, [_WORD(v * w.m.lanes) for v in range(VECTORS)]
+        b, columns = w.b, [_WORD(v * w.m.lanes) for v in range(vectors)]
         left = [w.at(a, b.mul(a_row, _WORD(i))) for i in range(rows)]
         into = [[w.at(c, b.mul(c_row, _WORD(i)), v) for v in columns] for i in range(rows)]
 
@@ -163,10 +171,10 @@ def _rows(module: Any, rows: int) -> Any:
             right = [w.load(w.at(panel, b.mul(k, _WORD(w.m.panel)), v)) for v in columns]
             ones = [w.splat(w.at(place, b.mul(k, a_column))) for place in left]
             return [
-                w.multiply_add(ones[n // VECTORS], right[n % VECTORS], total) for n, total in enumerate(sums)
+                w.multiply_add(ones[n // vectors], right[n % vectors], total) for n, total in enumerate(sums)
             ]
 
-        zeros = [ir.Constant(w.m.vector, None)] * (rows * VECTORS)
+        zeros = [ir.Constant(w.m.vector, None)] * (rows * vectors)
         _, *sums = w.loop(_WORD(0), depth, 1, turn, zeros)
         places = [place for row in into for place in row]
         with b.if_else(resume) as (then, otherwise):
@@ -177,54 +185,47 @@ def _rows(module: Any, rows: int) -> Any:
                 for total, place in zip(sums, places, strict=True):
                     w.store(total, place)
 
-    return _function(module, f"jstitch_rows{rows}", kinds, write)
+    return _function(module, f"jstitch_rows{rows}x{vectors}", kinds, write)
 
 
 def _pack(module: Any) -> Any:
-    """pack(b, row, column, panel, depth, width): so many columns of b, and zeros, one row after another."""
+    """pack(b, row, column, panel, depth, width): so many columns of b, at most a vector's, and zeros."""
     kinds = (_POINTER, _WORD, _WORD, _POINTER, _WORD, _WORD)
 
     def write(w: _Writer, b_: Any, row: Any, column: Any, panel: Any, depth: Any, width: Any) -> None:
         b, m = w.b, w.m
         done = b.alloca(_WORD)
         b.store(_WORD(0), done)
-        whole = b.icmp_signed("==", width, _WORD(m.panel))
+        whole = b.icmp_signed("==", width, _WORD(m.lanes))
+
+        def line(k: Any) -> Any:
+            return w.at(panel, b.mul(k, _WORD(m.panel)))
+
         with b.if_then(b.and_(whole, b.icmp_signed("==", column, _WORD(1)))):
 
             def copy(k: Any, _: Sequence[Any]) -> Sequence[Any]:
-                for v in range(VECTORS):
-                    place = w.at(panel, b.mul(k, _WORD(m.panel)), _WORD(v * m.lanes))
-                    w.store(w.load(w.at(b_, b.mul(k, row), _WORD(v * m.lanes))), place)
+                w.store(w.load(w.at(b_, b.mul(k, row))), line(k))
                 return ()
 
             b.store(w.loop(_WORD(0), depth, 1, copy)[0], done)
         with b.if_then(b.and_(whole, b.icmp_signed("==", row, _WORD(1)))):
 
             def turn(k: Any, _: Sequence[Any]) -> Sequence[Any]:
-                for v in range(VECTORS):
-                    lines = [_WORD(v * m.lanes + i) for i in range(m.lanes)]
-                    found = w.transpose([w.load(w.at(b_, b.mul(line, column), k)) for line in lines])
-                    for i, x in enumerate(found):
-                        at = b.mul(b.add(k, _WORD(i)), _WORD(m.panel))
-                        w.store(x, w.at(panel, at, _WORD(v * m.lanes)))
+                lines = [w.load(w.at(b_, b.mul(_WORD(i), column), k)) for i in range(m.lanes)]
+                for i, x in enumerate(w.transpose(lines)):
+                    w.store(x, line(b.add(k, _WORD(i))))
                 return ()
 
             b.store(w.loop(b.load(done, typ=_WORD), depth, m.lanes, turn)[0], done)
 
         def rest(k: Any, _: Sequence[Any]) -> Sequence[Any]:
-            line = w.at(panel, b.mul(k, _WORD(m.panel)))
-
             def one(j: Any, _: Sequence[Any]) -> Sequence[Any]:
                 value = b.load(w.at(b_, b.mul(k, row), b.mul(j, column)), align=4, typ=_FLOAT)
-                b.store(value, w.at(line, j), align=4)
+                b.store(value, w.at(line(k), j), align=4)
                 return ()
 
-            def nothing(j: Any, _: Sequence[Any]) -> Sequence[Any]:
-                b.store(_FLOAT(0.0), w.at(line, j), align=4)
-                return ()
-
+            w.store(ir.Constant(m.vector, None), line(k))
             w.loop(_WORD(0), width, 1, one)
-            w.loop(width, _WORD(m.panel), 1, nothing)
             return ()
 
         w.loop(b.load(done, typ=_WORD), depth, 1, rest)
@@ -251,45 +252,55 @@ def _multiply(module: Any) -> Any:
         n: Any,
         k: Any,
     ) -> None:
-        b, wide = w.b, _WORD(w.m.panel)
-        heights = [w.m.rows, *(r for r in (4, 1) if r < w.m.rows)]
+        b, wide, lanes = w.b, _WORD(w.m.panel), _WORD(w.m.lanes)
         edge = b.bitcast(b.alloca(ir.ArrayType(_FLOAT, w.m.rows * w.m.panel)), _POINTER)
-
-        def least(x: Any, y: Any) -> Any:
-            return b.select(b.icmp_signed("<", x, y), x, y)
 
         def deep(block: Any, _: Sequence[Any]) -> Sequence[Any]:
             first = b.mul(block, _WORD(DEPTH))
-            depth = least(_WORD(DEPTH), b.sub(k, first))
+            depth = w.least(_WORD(DEPTH), b.sub(k, first))
             resume = b.icmp_signed(">", block, _WORD(0))
 
             def across(number: Any, _: Sequence[Any]) -> Sequence[Any]:
                 j = b.mul(number, wide)
-                width = least(wide, b.sub(n, j))
-                whole = b.icmp_signed("==", width, wide)
-                start = w.at(b_, b.mul(first, b_row), b.mul(j, b_column))
-                b.call(_pack(module), [start, b_row, b_column, panel, depth, width])
-                done: Any = _WORD(0)
-                for rows in heights:
-
-                    def down(i: Any, _: Sequence[Any], rows: int = rows) -> Sequence[Any]:
-                        into = w.at(c, b.mul(i, c_row), j)
-                        left = w.at(a, b.mul(i, a_row), b.mul(first, a_column))
-                        given = (left, a_row, a_column, panel, depth)
-                        with b.if_else(whole) as (then, otherwise):
-                            with then:
-                                b.call(_rows(module, rows), [into, c_row, *given, resume])
-                            with otherwise:
-                                b.call(_rows(module, rows), [edge, wide, *given, _BIT(0)])
-                                _copy_edge(w, edge, into, c_row, rows, width, resume)
-                        return ()
-
-                    done = w.loop(done, m, rows, down)[0]
+                width = w.least(wide, b.sub(n, j))
+                for v in range(VECTORS):
+                    left_over = b.sub(width, _WORD(v * w.m.lanes))
+                    with b.if_then(b.icmp_signed(">", left_over, _WORD(0))):
+                        column = b.add(j, _WORD(v * w.m.lanes))
+                        start = w.at(b_, b.mul(first, b_row), b.mul(column, b_column))
+                        place = w.at(panel, _WORD(v * w.m.lanes))
+                        given = [start, b_row, b_column, place, depth, w.least(lanes, left_over)]
+                        b.call(_pack(module), given)
+                with b.if_else(b.icmp_signed(">", width, lanes)) as (then, otherwise):
+                    for vectors, part in ((VECTORS, then), (1, otherwise)):
+                        with part:
+                            strip(j, width, first, depth, resume, vectors)
                 return ()
 
             panels = b.sdiv(b.add(n, b.sub(wide, _WORD(1))), wide)
             w.loop(_WORD(0), panels, 1, across)
             return ()
+
+        def strip(j: Any, width: Any, first: Any, depth: Any, resume: Any, vectors: int) -> None:
+            """All rows of c, of a panel's columns."""
+            whole = b.icmp_signed("==", width, _WORD(vectors * w.m.lanes))
+            done: Any = _WORD(0)
+            for rows in w.m.heights:
+
+                def down(i: Any, _: Sequence[Any], rows: int = rows) -> Sequence[Any]:
+                    into = w.at(c, b.mul(i, c_row), j)
+                    left = w.at(a, b.mul(i, a_row), b.mul(first, a_column))
+                    given = (left, a_row, a_column, panel, depth)
+                    made = _rows(module, rows, vectors)
+                    with b.if_else(whole) as (then, otherwise):
+                        with then:
+                            b.call(made, [into, c_row, *given, resume])
+                        with otherwise:
+                            b.call(made, [edge, wide, *given, _BIT(0)])
+                            _copy_edge(w, edge, into, c_row, rows, width, resume)
+                    return ()
+
+                done = w.loop(done, m, rows, down)[0]
 
         w.loop(_WORD(0), b.sdiv(b.add(k, _WORD(DEPTH - 1)), _WORD(DEPTH)), 1, deep)
 
@@ -300,21 +311,24 @@ def _copy_edge(w: _Writer, edge: Any, c: Any, c_row: Any, rows: int, width: Any,
     """The columns that c has of a panel that is wider."""
     b = w.b
 
-    def row(i: Any, _: Sequence[Any]) -> Sequence[Any]:
-        def one(j: Any, _: Sequence[Any]) -> Sequence[Any]:
-            place = w.at(c, b.mul(i, c_row), j)
-            value = b.load(w.at(edge, b.mul(i, _WORD(w.m.panel)), j), align=4, typ=_FLOAT)
-            with b.if_else(resume) as (then, otherwise):
-                with then:
-                    b.store(b.fadd(b.load(place, align=4, typ=_FLOAT), value), place, align=4)
-                with otherwise:
-                    b.store(value, place, align=4)
+    def copied(adds: bool) -> Callable[[Any, Sequence[Any]], Sequence[Any]]:
+        def row(i: Any, _: Sequence[Any]) -> Sequence[Any]:
+            def one(j: Any, _: Sequence[Any]) -> Sequence[Any]:
+                place = w.at(c, b.mul(i, c_row), j)
+                value = b.load(w.at(edge, b.mul(i, _WORD(w.m.panel)), j), align=4, typ=_FLOAT)
+                b.store(b.fadd(b.load(place, align=4, typ=_FLOAT), value) if adds else value, place, align=4)
+                return ()
+
+            w.loop(_WORD(0), width, 1, one)
             return ()
 
-        w.loop(_WORD(0), width, 1, one)
-        return ()
+        return row
 
-    w.loop(_WORD(0), _WORD(rows), 1, row)
+    with b.if_else(resume) as (then, otherwise):
+        with then:
+            w.loop(_WORD(0), _WORD(rows), 1, copied(adds=True))
+        with otherwise:
+            w.loop(_WORD(0), _WORD(rows), 1, copied(adds=False))
 
 
 def _codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 DEPTH = 256  # rows of a panel
-WIDEST = 32  # columns of a panel, on any machine
+VECTOR = 16  # floats of the widest machine's registers
+WIDEST = 2 * VECTOR  # columns of a panel, on any machine
 PANEL_BYTES = DEPTH * WIDEST * 4

@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jstitch.codegen.cpu.panel import WIDEST
+from jstitch.codegen.cpu.panel import VECTOR
 from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Var, var
@@ -177,7 +177,7 @@ def work(op: Op, machine: Machine) -> float:
         return 0.0
     if ROWS in op.attrs:
         n = op.operands[0].shape[-2]
-        wide = op.operands[0].tensor.size // n * -(-n // WIDEST) * WIDEST
+        wide = op.operands[0].tensor.size // n * -(-n // VECTOR) * VECTOR
         return wide * PRODUCT_CYCLES if is_reduction(op) else 0.0
     if op.name == PRODUCT:
         return products(op) * PRODUCT_CYCLES

@@ -37,7 +37,13 @@ DEFAULT = "everything"
 TARGETS = "cpu,h200"
 MEMORY = ("sharing", "shrinking")
 PARTS: Mapping[str, tuple[str, ...]] = {
-    "auto": ("remote", "columns", *MEMORY, *(p for p in OPTIONAL_PASSES if p != "choose_schedules")),
+    "auto": (
+        "remote",
+        "columns",
+        "chains",
+        *MEMORY,
+        *(p for p in OPTIONAL_PASSES if p != "choose_schedules"),
+    ),
     "fs2018": ("roofs", "footprints", "choose_schedules", *MEMORY),
     "fs2019": ("substitution", "seeds", "templates", *MEMORY),
     "fs2021": ("remote", "templates", "beams", "evaluator", *MEMORY),

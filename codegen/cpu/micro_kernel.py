@@ -69,10 +69,10 @@ class _Writer:
             base = self.b.gep(base, [offset], source_etype=_FLOAT)
         return base
 
-    def load(self, place: Any) -> Any:
+    def read(self, place: Any) -> Any:
         return self.b.load(place, align=4, typ=self.m.vector)
 
-    def store(self, value: Any, place: Any) -> None:
+    def write(self, value: Any, place: Any) -> None:
         self.b.store(value, self.b.bitcast(place, self.m.vector.as_pointer()), align=4)
 
     def splat(self, place: Any) -> Any:
@@ -168,7 +168,7 @@ def _rows(module: Any, rows: int, vectors: int) -> Any:
         into = [[w.at(c, b.mul(c_row, _WORD(i)), v) for v in columns] for i in range(rows)]
 
         def turn(k: Any, sums: Sequence[Any]) -> Sequence[Any]:
-            right = [w.load(w.at(panel, b.mul(k, _WORD(w.m.panel)), v)) for v in columns]
+            right = [w.read(w.at(panel, b.mul(k, _WORD(w.m.panel)), v)) for v in columns]
             ones = [w.splat(w.at(place, b.mul(k, a_column))) for place in left]
             return [
                 w.multiply_add(ones[n // vectors], right[n % vectors], total) for n, total in enumerate(sums)
@@ -180,10 +180,10 @@ def _rows(module: Any, rows: int, vectors: int) -> Any:
         with b.if_else(resume) as (then, otherwise):
             with then:
                 for total, place in zip(sums, places, strict=True):
-                    w.store(b.fadd(w.load(place), total), place)
+                    w.write(b.fadd(w.read(place), total), place)
             with otherwise:
                 for total, place in zip(sums, places, strict=True):
-                    w.store(total, place)
+                    w.write(total, place)
 
     return _function(module, f"jstitch_rows{rows}x{vectors}", kinds, write)
 
@@ -204,16 +204,16 @@ def _pack(module: Any) -> Any:
         with b.if_then(b.and_(whole, b.icmp_signed("==", column, _WORD(1)))):
 
             def copy(k: Any, _: Sequence[Any]) -> Sequence[Any]:
-                w.store(w.load(w.at(b_, b.mul(k, row))), line(k))
+                w.write(w.read(w.at(b_, b.mul(k, row))), line(k))
                 return ()
 
             b.store(w.loop(_WORD(0), depth, 1, copy)[0], done)
         with b.if_then(b.and_(whole, b.icmp_signed("==", row, _WORD(1)))):
 
             def turn(k: Any, _: Sequence[Any]) -> Sequence[Any]:
-                lines = [w.load(w.at(b_, b.mul(_WORD(i), column), k)) for i in range(m.lanes)]
+                lines = [w.read(w.at(b_, b.mul(_WORD(i), column), k)) for i in range(m.lanes)]
                 for i, x in enumerate(w.transpose(lines)):
-                    w.store(x, line(b.add(k, _WORD(i))))
+                    w.write(x, line(b.add(k, _WORD(i))))
                 return ()
 
             b.store(w.loop(b.load(done, typ=_WORD), depth, m.lanes, turn)[0], done)
@@ -224,7 +224,7 @@ def _pack(module: Any) -> Any:
                 b.store(value, w.at(line(k), j), align=4)
                 return ()
 
-            w.store(ir.Constant(m.vector, None), line(k))
+            w.write(ir.Constant(m.vector, None), line(k))
             w.loop(_WORD(0), width, 1, one)
             return ()
 

@@ -99,9 +99,12 @@ class _Search:
         """The op, and what gives its result another shape: that is stored where it belongs."""
         yield last
         users = self.users.get(last.result, [])
-        returned = last.result in self.frame.outputs
-        if len(users) == 1 and not returned and users[0].name in (TRANSPOSE, RESHAPE):
-            yield from self._moved(users[0])
+        while len(users) == 1 and users[0].name in (TRANSPOSE, RESHAPE):
+            if last.result in self.frame.outputs:
+                return
+            last = users[0]
+            yield last
+            users = self.users.get(last.result, [])
 
     def _with_own(self, last: Op, inside: set[Op], taken: set[Op]) -> list[Op]:
         """With what nobody else reads: masks and biases of what lies between, and shapes of operands."""

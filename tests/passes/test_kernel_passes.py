@@ -69,6 +69,7 @@ KINDS: dict[str, Callable[[Any, int], Any]] = {
     "norm": norm,
     "gradient": gradient,
     "scaled": lambda x, axis: jnp.tanh(x * 2.0) / x.max(axis, keepdims=True),
+    "products": lambda x, axis: jnp.tanh(x @ x.T) @ x,
     "elements": lambda x, axis: jnp.exp(x) * x - 1.0,
     "two results": lambda x, axis: (x - x.max(axis, keepdims=True), jnp.square(x).sum(axis)),
 }

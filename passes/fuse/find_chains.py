@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from jstitch.codegen.kernel_ir import Kernel, Product
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
+from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, is_free, make_pattern, with_constants
 from jstitch.passes.cost.structure import per_structure
@@ -34,9 +35,13 @@ MOST_OPS = 100  # between two products
 
 
 def find_chains(frame: Graph, context: Context) -> Iterator[FusionPattern]:
-    """Chains that one kernel can make, none of which share an op: those with the largest values first."""
-    last = list(filter(is_product, frame.ops))
-    if context.machine.device is not None or "chains" in context.options.without or len(last) < 2:
+    """Chains that one kernel can make, none of which share an op: those with the largest values first.
+
+    On a CPU; FusionStitching as published has none.
+    """
+    last, options = list(filter(is_product, frame.ops)), context.options
+    left = "chains" in options.without or options.planner in PRESETS
+    if context.machine.device is not None or left or len(last) < 2:
         return
     place = {op: n for n, op in enumerate(frame.ops)}
     search = _Search(frame, frame.producers(), frame.users(), place)

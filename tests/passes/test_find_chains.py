@@ -106,3 +106,22 @@ def test_drawn_chains_are_one_kernel(seed: int) -> None:
     jitted = jstitch.jit(f, options=jstitch.CompileOptions(tune="off", strict=True, verify=True))
     close(jax.tree.leaves(jitted(*args)), f, args)
     assert f"by {CHAIN}" in str(jstitch.explain(f, options=jstitch.CompileOptions(tune="off"))(*args))
+
+
+@pytest.mark.parametrize("options", [{"without": ("chains",)}, {"planner": "fs2018"}, {"planner": "fs2021"}])
+def test_without_chains(options: dict[str, Any]) -> None:
+    f, args = program(0)
+    context = on(CPU_PROFILE, tune="off", **options)
+    assert list(find_chains(graph_of(f, args, context), context)) == []
+
+
+def test_chains_that_no_cache_holds_stay_with_the_library() -> None:
+    """Every step would pack all weights again: 64 rows for each time."""
+    shapes = (4096, 1024), (1024, 4096), (4096, 1024)
+    graph = graph_of(
+        lambda x, up, down: jax.nn.gelu(x @ up) @ down,
+        [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes],
+        on(CPU_PROFILE),
+    )
+    assert list(find_chains(graph, on(CPU_PROFILE))) == []
+    assert len(list(find_chains(graph, on(CPU_PROFILE, tune="off")))) == 1

@@ -103,8 +103,8 @@ class CompileOptions:
     `jstitch passes` that programs are right without).
     tune: 'model' stitches what the cost model expects to pay, 'off' everything that can be, 'measure' what is
     faster than XLA's own on this device, once. tune_seconds: most seconds of measuring for one function.
-    ask_seconds: most seconds of asking XLA:GPU's compiler what one function with matrix products costs with
-    kernels and without; 0 takes the model's word.
+    ask_seconds: most seconds, as estimated by their ops, of compiling programs to see what one function with
+    matrix products costs by XLA:GPU, with kernels and without; 0 takes the model's word.
     templates: schedules tried per kernel, of which the one that is modelled to be fastest is built.
     template: how kernels are to be divided, in the notation of docs/schedules.md: every kernel that has all
     of the ops it names is built exactly so, or not at all.

@@ -78,6 +78,7 @@ SPELLS_OPS = {
     "jstitch.passes.graph.reduce_products": "writes one op, dot_general, as two",
     "jstitch.passes.graph.rewrite_argmax": "recognises one reduction, and writes it as two",
     "jstitch.passes.graph.rewrite_one_hot_scatter": "recognises one op, scatter, in two forms",
+    "jstitch.passes.base.product_side": "names one op, dot_general",
     "jstitch.passes.lower.divide_products": "moves one op, divide, behind a dot_general",
     "jstitch.passes.lower.store_turned": "looks through transpose and reshape, which have no name of a class",
     "jstitch.passes.lower.sum_forms": "recognises the arithmetic under a sum, and means",

@@ -21,7 +21,7 @@ from typing import Any
 
 from jstitch.codegen.kernel_ir import Kernel, Lane
 from jstitch.device_spec import DeviceSpec
-from jstitch.frontend.ask import WAYS, Asker, Cost, Question, UnansweredError
+from jstitch.frontend.ask import WAYS, Asker, Cost, Question, UnansweredError, compile_seconds
 from jstitch.frontend.measured_gate import nameless, ordered, paired
 from jstitch.frontend.probe import program_text
 from jstitch.ir.graph import Graph, Op, Value
@@ -36,7 +36,6 @@ from jstitch.runtime.performance_library import Verdict, library_path, shared_li
 from jstitch.runtime.versions import asked_with
 
 WORTH = 0.95  # of the time of XLA's own: what is left of a function's kernels had better save so much
-OP_SECONDS = 0.005  # what XLA takes to compile an op, roughly
 COMPILATIONS = 4  # at least, to learn anything: without kernels and with them, in two ways
 KIND = "asked"
 Costs = Mapping[str, Cost]
@@ -151,7 +150,7 @@ def _remembered(verdict: Verdict) -> Answer:
 def _why_not_ask(graph: Graph, options: CompileOptions) -> str | None:
     if not graph.inputs or not all(isinstance(v.type, TensorType) for v in (*graph.inputs, *graph.outputs)):
         return "it takes or gives values that are not tensors"
-    needed = COMPILATIONS * OP_SECONDS * sum(1 for _ in graph.walk())
+    needed = COMPILATIONS * compile_seconds(graph)
     if needed > options.ask_seconds:
         return f"it would take about {needed:.0f} s, and ask_seconds is {options.ask_seconds:g}"
     return None

@@ -19,6 +19,7 @@ from jstitch.ir.index import Var, var
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern, is_free
+from jstitch.passes.base.product_side import PRODUCT, Side
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.remember import per_object
 from jstitch.passes.base.row_access import ROWS, data_operands, is_reduction
@@ -27,7 +28,6 @@ from jstitch.passes.cost.turned_reads import is_turned, turned_reads
 from jstitch.passes.lower.form_groups import APART, PARTIAL, Grouping, form_groups
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.rewrite_ops import rewrite_ops
-from jstitch.passes.lower.write_products import PRODUCT, Side
 
 PRODUCT_CYCLES = 0.5  # of a multiplication and an addition in a vector, two of which start each cycle
 

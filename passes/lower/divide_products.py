@@ -15,8 +15,9 @@ from dataclasses import replace
 
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpClass, build, lookup
+from jstitch.passes.base.product_side import PRODUCT, Side
 from jstitch.passes.base.row_access import data_operands, is_reduction
-from jstitch.passes.lower.write_products import PRODUCT, Side, is_product
+from jstitch.passes.lower.write_products import is_product
 
 DIVIDE, EXP, SUBTRACT, MAXIMUM = (
     f"stablehlo.{name}" for name in ("divide", "exponential", "subtract", "maximum")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.types import TensorType
-from jstitch.passes.lower.write_products import PRODUCT, SIDES, Side
+from jstitch.passes.base.product_side import PRODUCT, SIDES, Side
 
 
 def lead_with_rows(ops: Sequence[Op]) -> list[Op]:

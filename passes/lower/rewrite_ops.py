@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from jstitch.ir.graph import Op, Value
 from jstitch.passes.base.plan import Update
+from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.lower.apply_template import label_ops
 from jstitch.passes.lower.choose_columns import in_best_shape
@@ -24,7 +25,7 @@ from jstitch.passes.lower.own_columns import Part, Turned
 from jstitch.passes.lower.rewrite_sums import rewrite_sums
 from jstitch.passes.lower.split_reductions import split_reductions
 from jstitch.passes.lower.store_turned import store_turned
-from jstitch.passes.lower.write_products import PRODUCT, write_products
+from jstitch.passes.lower.write_products import write_products
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +51,12 @@ def rewrite_ops(
     columns: int | None = None,
 ) -> RewrittenOps:
     """columns: of a strip, that a template asks for; 0: rows; None: what is best. Raises TemplateError."""
-    holds_products = any(op.name == PRODUCT for op in ops)
-    stay = updates or holds_products
-    parts = [Part(ops)] if stay else in_best_shape(ops, outputs, profile, columns)
-    if holds_products and not updates:
+    if updates:
+        parts: Sequence[Part] = [Part(ops)]
+    elif any(op.name == PRODUCT for op in ops):
         parts = [_products_in_rows(ops, outputs)]
+    else:
+        parts = in_best_shape(ops, outputs, profile, columns)
     old = {v for op in ops for v in op.results}
     made: dict[Op, Strips | None] = {}
     done: set[Value] = set()

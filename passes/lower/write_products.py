@@ -9,45 +9,17 @@ are done, tile by tile in registers, is said later (tile_products).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.types import DType
+from jstitch.passes.base.product_side import PRODUCT, Shape, Side
 from jstitch.passes.base.row_access import ROWS
 from jstitch.passes.lower.build_nest import CannotLowerError
 
-PRODUCT = "stablehlo.dot_general"
 MULTIPLY, ADD = "stablehlo.multiply", "stablehlo.add"
-Shape = tuple[int, ...]
-SIDES = ("lhs", "rhs")
-
-
-@dataclass(frozen=True)
-class Side:
-    """An operand of a product: its dimensions by role, in the order in which both sides pair them."""
-
-    value: Value
-    batch: tuple[int, ...]
-    contracted: tuple[int, ...]
-
-    @classmethod
-    def of(cls, op: Op, number: int) -> Side:
-        name = SIDES[number]
-        batch, contracted = (op.attrs[f"{name}_{kind}_dimensions"] for kind in ("batching", "contracting"))
-        return cls(op.operands[number], tuple(batch), tuple(contracted))
-
-    @property
-    def free(self) -> tuple[int, ...]:
-        return tuple(d for d in range(self.value.tensor.rank) if d not in (*self.batch, *self.contracted))
-
-    def shape(self, dims: Sequence[int]) -> Shape:
-        return tuple(self.value.shape[d] for d in dims)
-
-    def size(self, dims: Sequence[int]) -> int:
-        return math.prod(self.shape(dims))
 
 
 def is_product(op: Op) -> bool:

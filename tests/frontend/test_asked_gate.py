@@ -15,10 +15,12 @@ import pytest
 import jstitch
 from benchmarks.block_costs import rows
 from benchmarks.blocks import KINDS, Block, draw
+from jstitch.device_spec import find_spec
 from jstitch.frontend import ask, asked_gate
-from jstitch.frontend.ask import WAYS, Asker, Cost, Question
+from jstitch.frontend.ask import WAYS, Asker, Cost, Question, UnansweredError
 from jstitch.frontend.asked_gate import without
 from jstitch.frontend.measured_gate import nameless
+from jstitch.frontend.probe import Program
 from jstitch.inspection.subject import observe_function
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
@@ -136,6 +138,19 @@ def test_the_answer_is_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     again, record = stitched(options(tmp_path))
     assert (len(asked), texts(again)) == (before, texts(first))
     assert "asked" in record.details
+
+
+def test_time_is_reckoned_by_ops_and_read_from_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has been answered once costs nothing; the last program may take longer than what is left."""
+    monkeypatch.setattr(Asker, "_compiled", lambda *_: Cost(1, 1))
+    questions = [
+        Question(Program(bytes([n]), (), ()), donated={}, known={}, seconds=1.0 + n / 10) for n in range(5)
+    ]
+    asker = Asker(find_spec("h200"), 3.0)
+    for question in (*questions[:3], *questions[:2]):
+        assert asker.costs(question) == both(Cost(1, 1))
+    with pytest.raises(UnansweredError, match="is over"):
+        asker.costs(questions[3])
 
 
 def test_without_the_plugin_it_is_the_models_word(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

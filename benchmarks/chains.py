@@ -29,7 +29,7 @@ from benchmarks.workload import Problem, normal
 from jstitch.demo.hlo import program_cost
 
 Row = dict[str, Any]
-TOLERANCE = 1e-4
+TOLERANCES: Mapping[str, float] = {"float32": 1e-4, "bfloat16": 0.05}
 CHAINS: Mapping[str, tuple[int, int, int, int, int]] = {
     **{"G1": (1, 512, 256, 64, 64), "G2": (1, 512, 256, 64, 128), "G3": (1, 512, 256, 64, 256)},
     **{"G4": (1, 512, 512, 256, 256), "G5": (1, 512, 512, 512, 256), "G6": (1, 512, 512, 1024, 256)},
@@ -63,8 +63,8 @@ def causal(q: Array, k: Array, v: Array) -> Array:
 
 def biased(q: Array, k: Array, v: Array) -> Array:
     far = jnp.abs(jnp.arange(q.shape[1])[:, None] - jnp.arange(k.shape[1]))
-    scores = jnp.einsum("bmk,bnk->bmn", q, k) - 0.1 * far
-    return jnp.einsum("bmn,bnh->bmh", jax.nn.softmax(scores), v)
+    scores = jnp.einsum("bmk,bnk->bmn", q, k).astype(jnp.float32) - 0.1 * far
+    return jnp.einsum("bmn,bnh->bmh", jax.nn.softmax(scores).astype(v.dtype), v)
 
 
 def gradient(f: Callable[..., Array]) -> Callable[..., Any]:
@@ -75,19 +75,24 @@ def mlp(x: Array, up: Array, bias: Array, down: Array) -> Array:
     return jax.nn.gelu(x @ up + bias) @ down
 
 
-def _problem(f: Callable[..., Any], shapes: list[tuple[int, ...]]) -> Problem:
-    args = tuple(normal(shape, n, shape[-1] ** -0.25) for n, shape in enumerate(shapes))
-    return Problem(f, args, tolerance=TOLERANCE)
+Case = tuple[str, Callable[..., Any], list[tuple[int, ...]]]
+"""A name, a function, and the shapes of its arguments."""
 
 
-def published() -> Iterator[tuple[str, Problem]]:
+def problem(case: Case, dtype: str) -> Problem:
+    _, f, shapes = case
+    args = tuple(normal(shape, n, shape[-1] ** -0.25).astype(dtype) for n, shape in enumerate(shapes))
+    return Problem(f, args, tolerance=TOLERANCES[dtype])
+
+
+def published() -> Iterator[Case]:
     for name, (b, m, n, k, h) in CHAINS.items():
-        yield name, _problem(chain, [(b, m, k), (b, k, n), (b, n, h)])
+        yield name, chain, [(b, m, k), (b, k, n), (b, n, h)]
     for name, (b, m, n, k, h) in MODULES.items():
-        yield name, _problem(attention, [(b, m, k), (b, n, k), (b, n, h)])
+        yield name, attention, [(b, m, k), (b, n, k), (b, n, h)]
 
 
-def drawn(count: int, seed: int) -> Iterator[tuple[str, Problem]]:
+def drawn(count: int, seed: int) -> Iterator[Case]:
     """Of sizes that people have, odd ones among them."""
     random = Random(seed)
     forms = (attention, causal, biased, gradient(attention), gradient(causal))
@@ -98,7 +103,7 @@ def drawn(count: int, seed: int) -> Iterator[tuple[str, Problem]]:
                 random.choice((32, 64, 256)),
                 random.choice((1, 2, 4)),
             )
-            yield f"{number} mlp {m}x{k}x{k * n}", _problem(mlp, [(m, k), (k, k * n), (k * n,), (k * n, k)])
+            yield f"{number} mlp {m}x{k}x{k * n}", mlp, [(m, k), (k, k * n), (k * n,), (k * n, k)]
             continue
         f = random.choice(forms)
         heads, k = random.choice((1, 4, 12, 32)), random.choice((16, 32, 64, 80, 96))
@@ -106,30 +111,30 @@ def drawn(count: int, seed: int) -> Iterator[tuple[str, Problem]]:
         n = m if random.random() < 0.8 else random.choice((77, 128, 512))
         name = getattr(f, "__wrapped__", f).__name__
         what = name if f in forms[:3] else f"gradient of {'causal' if f is forms[4] else 'attention'}"
-        yield (
-            f"{number} {what} {heads}x{m}x{n}x{k}",
-            _problem(f, [(heads, m, k), (heads, n, k), (heads, n, k)]),
-        )
+        yield f"{number} {what} {heads}x{m}x{n}x{k}", f, [(heads, m, k), (heads, n, k), (heads, n, k)]
 
 
 @click.command("chains")
 @click.option("--filter", "pattern", default="", help="Only cases whose name matches this expression.")
 @click.option("--drawn", "count", default=24, show_default=True, help="Members of the class to draw.")
 @click.option("--seed", default=0, show_default=True)
+@click.option("--dtype", default="float32", show_default=True, type=click.Choice(tuple(TOLERANCES)))
 @click.option("--seconds", default=1.5, show_default=True, help="Time for each case.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write all rows here.")
-def chains_command(pattern: str, count: int, seed: int, seconds: float, path: Path | None) -> None:
+def chains_command(
+    pattern: str, count: int, seed: int, dtype: str, seconds: float, path: Path | None
+) -> None:
     """Chains of two products: times on this CPU, interleaved with jax.jit's."""
-    cases = [(n, p) for n, p in (*published(), *drawn(count, seed)) if re.search(pattern, n)]
+    cases = [case for case in (*published(), *drawn(count, seed)) if re.search(pattern, case[0])]
     if not cases:
         raise click.UsageError(f"no case matches '{pattern}'")
     rows: list[Row] = []
-    for name, problem in cases:
-        rows.append(_measured(name, problem, seconds))
-        Console(stderr=True).print(f"{name}: {rows[-1]['ratio']:.2f}x")
+    for case in cases:
+        rows.append(_measured(case[0], problem(case, dtype), seconds))
+        Console(stderr=True).print(f"{case[0]}: {rows[-1]['ratio']:.2f}x")
     Console().print(_table(rows))
     if path:
-        result = {"machine": machine.describe(), "seconds": seconds, "rows": rows}
+        result = {"machine": machine.describe(), "dtype": dtype, "seconds": seconds, "rows": rows}
         path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 

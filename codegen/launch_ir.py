@@ -236,11 +236,12 @@ class Tile:
     memory: Apart
     at: Index
     strides: tuple[int, int]
+    dtype: DType
 
 
 @dataclass(frozen=True)
 class Multiply:
-    """result[i, j] = sum over k of left[i, k] * right[k, j], of f32.
+    """result[i, j] = sum over k of left[i, k] * right[k, j], in f32.
 
     sizes: how many i, j and k there are. panel: what a part of the right tile is packed into.
     """

@@ -111,7 +111,8 @@ def _(s: Multiply) -> Iterable[str]:
     places = [f"{tile.memory.pointer}, {print_index(tile.at)}" for tile, _ in s.tiles]
     strides = [str(stride) for tile, _ in s.tiles for stride in tile.strides]
     del strides[1]  # columns of a result lie side by side
-    yield f"multiply_f32({', '.join([*places, s.panel.pointer, *strides, *map(str, s.sizes)])})"
+    types = "_".join(suffix(tile.dtype) for tile in (s.left, s.right))
+    yield f"multiply_{types}({', '.join([*places, s.panel.pointer, *strides, *map(str, s.sizes)])})"
 
 
 @_lines.register

@@ -30,8 +30,7 @@ from jstitch.codegen.launch_ir import (
     Write,
 )
 from jstitch.ir.index import Index, Var, add, const, mul, substitute, var
-
-F32 = 4  # bytes
+from jstitch.ir.types import DType
 
 
 def check_phases(code: KernelCode) -> tuple[str, ...]:
@@ -114,11 +113,14 @@ class _PhaseCheck(BodyCheck):
         for tile, sizes in s.tiles:
             at = self.index(tile.at).range
             last = sum((n - 1) * stride for n, stride in zip(sizes, tile.strides, strict=True))
-            self.span(s, tile.memory.pointer, at.low * F32, (at.high + last + 1) * F32)
+            size = tile.dtype.itemsize
+            self.span(s, tile.memory.pointer, at.low * size, (at.high + last + 1) * size)
             if tile.memory.scope == s.panel.scope or (
                 tile is not s.result and tile.memory == s.result.memory
             ):
                 self.complain(s, f"writes {tile.memory.pointer}, which it reads")
+        if s.result.dtype is not DType.F32:
+            self.complain(s, "has sums of another type than f32")
         if s.result.strides[1] != 1 or min(s.sizes) < 1:
             self.complain(s, "has no columns that lie side by side")
         if self.size(s.panel.pointer) < PANEL_BYTES:

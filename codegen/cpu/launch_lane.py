@@ -127,7 +127,8 @@ class LaneWriter:
 
     def _product(self, p: Product) -> Multiply:
         result, left, right = (
-            Tile(self._memory(x.buffer), x.first, x.strides) for x in (p.result, p.left, p.right)
+            Tile(self._memory(x.buffer), x.first, x.strides, x.buffer.type.dtype)
+            for x in (p.result, p.left, p.right)
         )
         return Multiply(result, left, right, p.sizes, self._memory(p.panel))
 

@@ -6,6 +6,7 @@ They run inside compiled code only.
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 from typing import Any
 
@@ -33,7 +34,10 @@ _OWN = {
     "prefetch": memory.prefetch(),
     "stream": flush.stream(),
     "end_streams": flush.end_streams(),
-    "multiply_f32": micro_kernel.multiply_f32,
+    **{
+        f"multiply_{left}_{right}": micro_kernel.multiply(left, right)
+        for left, right in itertools.product(micro_kernel.ELEMENTS, repeat=2)
+    },
     **{f"convert_{name}": conversion.conversion(name) for name in conversion.STORAGE},
     **{
         f"bitcast_{name}": conversion.bitcast(name)

@@ -1,16 +1,17 @@
-"""Products of f32 tiles: c[i, j] = sum over k of a[i, k] * b[k, j], a few rows and two vectors at a time.
+"""Products of tiles: c[i, j] = sum over k of a[i, k] * b[k, j], a few rows and two vectors at a time.
 
-    multiply_f32(c, c_at, a, a_at, b, b_at, panel, c_row, a_row, a_column, b_row, b_column, m, n, k)
+    multiply_f32_bf16(c, c_at, a, a_at, b, b_at, panel, c_row, a_row, a_column, b_row, b_column, m, n, k)
 
-Each `*_at` is the element at which a matrix begins, the others are strides; columns of c lie side by side.
-Of b, DEPTH rows of one panel's columns are packed, so that the innermost loop reads line after line; of c,
-`rows` x panel are in registers while it runs. Longer sums go on from what is in c. LLVM makes no such loops
-from scalar code: vectors are spelled out here, as wide as the machine's.
+a is of f32 here and b of bf16, c and its sums always of f32. Each `*_at` is the element at which a matrix
+begins, the others are strides; columns of c lie side by side. Of b, DEPTH rows of one panel's columns are
+packed, as f32, so that the innermost loop reads line after line; of c, `rows` x panel are in registers while
+it runs. Longer sums go on from what is in c. LLVM makes no such loops from scalar code: vectors are spelled
+out here, as wide as the machine's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,8 +24,12 @@ from jstitch.codegen.cpu.expression import fuses, host_has
 from jstitch.codegen.cpu.panel import DEPTH
 
 VECTORS = 2  # of a panel's row
+HALF_BITS = 16
 _FLOAT, _WORD, _BIT, _VOID = ir.FloatType(), ir.IntType(64), ir.IntType(1), ir.VoidType()
 _POINTER = _FLOAT.as_pointer()
+_HALF, _INT = ir.IntType(16), ir.IntType(32)
+ELEMENTS: Mapping[str, ir.Type] = {"f32": _FLOAT, "bf16": _HALF}
+"""Types of operands -> what their elements are in memory."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,10 @@ class _Machine:
     def vector(self) -> ir.VectorType:
         return ir.VectorType(_FLOAT, self.lanes)
 
+    @cached_property
+    def integers(self) -> ir.VectorType:
+        return ir.VectorType(_INT, self.lanes)
+
 
 def machine() -> _Machine:
     """What the machine that Numba compiles for has registers for."""
@@ -63,24 +72,45 @@ class _Writer:
     b: Any
     m: _Machine
 
-    def at(self, base: Any, *offsets: Any) -> Any:
-        """The element so many floats behind `base`."""
+    def at(self, base: Any, *offsets: Any, of: ir.Type = _FLOAT) -> Any:
+        """The element so many behind `base`."""
         for offset in offsets:
-            base = self.b.gep(base, [offset], source_etype=_FLOAT)
+            base = self.b.gep(base, [offset], source_etype=of)
         return base
 
-    def read(self, place: Any) -> Any:
-        return self.b.load(place, align=4, typ=self.m.vector)
+    def read(self, place: Any, of: ir.Type = _FLOAT) -> Any:
+        """A vector of floats, of elements that are those or the upper halves of those."""
+        if of is _FLOAT:
+            return self.b.load(place, align=4, typ=self.m.vector)
+        narrow = self.b.load(place, align=2, typ=ir.VectorType(of, self.m.lanes))
+        return self.widened(self.b.zext(narrow, self.m.integers))
+
+    def one(self, place: Any, of: ir.Type = _FLOAT) -> Any:
+        """A float."""
+        if of is _FLOAT:
+            return self.b.load(place, align=4, typ=_FLOAT)
+        word = self.b.zext(self.b.load(place, align=2, typ=of), _INT)
+        return self.b.bitcast(self.b.shl(word, _INT(HALF_BITS)), _FLOAT)
+
+    def widened(self, words: Any) -> Any:
+        """Floats whose upper halves are the lower ones of words."""
+        shift = ir.Constant(self.m.integers, [HALF_BITS] * self.m.lanes)
+        return self.b.bitcast(self.b.shl(words, shift), self.m.vector)
 
     def write(self, value: Any, place: Any) -> None:
         self.b.store(value, self.b.bitcast(place, self.m.vector.as_pointer()), align=4)
 
-    def splat(self, place: Any) -> Any:
-        """A vector of one element."""
-        undefined = ir.Constant(self.m.vector, ir.Undefined)
-        first = self.b.insert_element(undefined, self.b.load(place, align=4, typ=_FLOAT), ir.IntType(32)(0))
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), self.m.lanes), [0] * self.m.lanes)
-        return self.b.shuffle_vector(first, undefined, zeros)
+    def splat(self, place: Any, of: ir.Type = _FLOAT) -> Any:
+        """A vector of one element, as floats."""
+        if of is _FLOAT:
+            return self.spread(self.one(place), self.m.lanes)
+        halves = self.spread(self.b.load(place, align=2, typ=of), 2 * self.m.lanes)
+        return self.widened(self.b.bitcast(halves, self.m.integers))
+
+    def spread(self, element: Any, lanes: int) -> Any:
+        undefined = ir.Constant(ir.VectorType(element.type, lanes), ir.Undefined)
+        first = self.b.insert_element(undefined, element, _INT(0))
+        return self.b.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_INT, lanes), [0] * lanes))
 
     def least(self, x: Any, y: Any) -> Any:
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)
@@ -156,20 +186,21 @@ def _function(module: Any, name: str, kinds: Sequence[Any], write: Callable[...,
     return found
 
 
-def _rows(module: Any, rows: int, vectors: int) -> Any:
+def _rows(module: Any, of: str, rows: int, vectors: int) -> Any:
     """Rows of c, of a panel's first vectors: rows(c, c_row, a, a_row, a_column, panel, depth, resume)."""
-    kinds = (_POINTER, _WORD, _POINTER, _WORD, _WORD, _POINTER, _WORD, _BIT)
+    kinds = (_POINTER, _WORD, ELEMENTS[of].as_pointer(), _WORD, _WORD, _POINTER, _WORD, _BIT)
 
     def write(
         w: _Writer, c: Any, c_row: Any, a: Any, a_row: Any, a_column: Any, panel: Any, depth: Any, resume: Any
     ) -> None:
         b, columns = w.b, [_WORD(v * w.m.lanes) for v in range(vectors)]
-        left = [w.at(a, b.mul(a_row, _WORD(i))) for i in range(rows)]
+        element = ELEMENTS[of]
+        left = [w.at(a, b.mul(a_row, _WORD(i)), of=element) for i in range(rows)]
         into = [[w.at(c, b.mul(c_row, _WORD(i)), v) for v in columns] for i in range(rows)]
 
         def turn(k: Any, sums: Sequence[Any]) -> Sequence[Any]:
             right = [w.read(w.at(panel, b.mul(k, _WORD(w.m.panel)), v)) for v in columns]
-            ones = [w.splat(w.at(place, b.mul(k, a_column))) for place in left]
+            ones = [w.splat(w.at(place, b.mul(k, a_column), of=element), element) for place in left]
             return [
                 w.multiply_add(ones[n // vectors], right[n % vectors], total) for n, total in enumerate(sums)
             ]
@@ -185,12 +216,13 @@ def _rows(module: Any, rows: int, vectors: int) -> Any:
                 for total, place in zip(sums, places, strict=True):
                     w.write(total, place)
 
-    return _function(module, f"jstitch_rows{rows}x{vectors}", kinds, write)
+    return _function(module, f"jstitch_rows{rows}x{vectors}_{of}", kinds, write)
 
 
-def _pack(module: Any) -> Any:
+def _pack(module: Any, of: str) -> Any:
     """pack(b, row, column, panel, depth, width): so many columns of b, at most a vector's, and zeros."""
-    kinds = (_POINTER, _WORD, _WORD, _POINTER, _WORD, _WORD)
+    element = ELEMENTS[of]
+    kinds = (element.as_pointer(), _WORD, _WORD, _POINTER, _WORD, _WORD)
 
     def write(w: _Writer, b_: Any, row: Any, column: Any, panel: Any, depth: Any, width: Any) -> None:
         b, m = w.b, w.m
@@ -204,15 +236,15 @@ def _pack(module: Any) -> Any:
         with b.if_then(b.and_(whole, b.icmp_signed("==", column, _WORD(1)))):
 
             def copy(k: Any, _: Sequence[Any]) -> Sequence[Any]:
-                w.write(w.read(w.at(b_, b.mul(k, row))), line(k))
+                w.write(w.read(w.at(b_, b.mul(k, row), of=element), element), line(k))
                 return ()
 
             b.store(w.loop(_WORD(0), depth, 1, copy)[0], done)
         with b.if_then(b.and_(whole, b.icmp_signed("==", row, _WORD(1)))):
 
             def turn(k: Any, _: Sequence[Any]) -> Sequence[Any]:
-                lines = [w.read(w.at(b_, b.mul(_WORD(i), column), k)) for i in range(m.lanes)]
-                for i, x in enumerate(w.transpose(lines)):
+                places = [w.at(b_, b.mul(_WORD(i), column), k, of=element) for i in range(m.lanes)]
+                for i, x in enumerate(w.transpose([w.read(place, element) for place in places])):
                     w.write(x, line(b.add(k, _WORD(i))))
                 return ()
 
@@ -220,7 +252,7 @@ def _pack(module: Any) -> Any:
 
         def rest(k: Any, _: Sequence[Any]) -> Sequence[Any]:
             def one(j: Any, _: Sequence[Any]) -> Sequence[Any]:
-                value = b.load(w.at(b_, b.mul(k, row), b.mul(j, column)), align=4, typ=_FLOAT)
+                value = w.one(w.at(b_, b.mul(k, row), b.mul(j, column), of=element), element)
                 b.store(value, w.at(line(k), j), align=4)
                 return ()
 
@@ -230,12 +262,13 @@ def _pack(module: Any) -> Any:
 
         w.loop(b.load(done, typ=_WORD), depth, 1, rest)
 
-    return _function(module, "jstitch_pack", kinds, write)
+    return _function(module, f"jstitch_pack_{of}", kinds, write)
 
 
-def _multiply(module: Any) -> Any:
+def _multiply(module: Any, left: str, right: str) -> Any:
     """The whole product: see the module."""
-    kinds = (*[_POINTER] * 4, *[_WORD] * 8)
+    of_a, of_b = ELEMENTS[left], ELEMENTS[right]
+    kinds = (_POINTER, of_a.as_pointer(), of_b.as_pointer(), _POINTER, *[_WORD] * 8)
 
     def write(
         w: _Writer,
@@ -267,10 +300,10 @@ def _multiply(module: Any) -> Any:
                     left_over = b.sub(width, _WORD(v * w.m.lanes))
                     with b.if_then(b.icmp_signed(">", left_over, _WORD(0))):
                         column = b.add(j, _WORD(v * w.m.lanes))
-                        start = w.at(b_, b.mul(first, b_row), b.mul(column, b_column))
+                        start = w.at(b_, b.mul(first, b_row), b.mul(column, b_column), of=of_b)
                         place = w.at(panel, _WORD(v * w.m.lanes))
                         given = [start, b_row, b_column, place, depth, w.least(lanes, left_over)]
-                        b.call(_pack(module), given)
+                        b.call(_pack(module, right), given)
                 with b.if_else(b.icmp_signed(">", width, lanes)) as (then, otherwise):
                     for vectors, part in ((VECTORS, then), (1, otherwise)):
                         with part:
@@ -289,9 +322,9 @@ def _multiply(module: Any) -> Any:
 
                 def down(i: Any, _: Sequence[Any], rows: int = rows) -> Sequence[Any]:
                     into = w.at(c, b.mul(i, c_row), j)
-                    left = w.at(a, b.mul(i, a_row), b.mul(first, a_column))
-                    given = (left, a_row, a_column, panel, depth)
-                    made = _rows(module, rows, vectors)
+                    start = w.at(a, b.mul(i, a_row), b.mul(first, a_column), of=of_a)
+                    given = (start, a_row, a_column, panel, depth)
+                    made = _rows(module, left, rows, vectors)
                     with b.if_else(whole) as (then, otherwise):
                         with then:
                             b.call(made, [into, c_row, *given, resume])
@@ -304,7 +337,7 @@ def _multiply(module: Any) -> Any:
 
         w.loop(_WORD(0), b.sdiv(b.add(k, _WORD(DEPTH - 1)), _WORD(DEPTH)), 1, deep)
 
-    return _function(module, "jstitch_multiply", kinds, write)
+    return _function(module, f"jstitch_multiply_{left}_{right}", kinds, write)
 
 
 def _copy_edge(w: _Writer, edge: Any, c: Any, c_row: Any, rows: int, width: Any, resume: Any) -> None:
@@ -331,18 +364,24 @@ def _copy_edge(w: _Writer, edge: Any, c: Any, c_row: Any, rows: int, width: Any,
             w.loop(_WORD(0), _WORD(rows), 1, copied(adds=False))
 
 
-def _codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    c, c_at, a, a_at, b, b_at, panel, *numbers = arguments
-    w = _Writer(builder, machine())
-    places = ((c, c_at), (a, a_at), (b, b_at))
-    pointers = [w.at(builder.inttoptr(base, _POINTER), at) for base, at in places]
-    builder.call(_multiply(builder.module), [*pointers, builder.inttoptr(panel, _POINTER), *numbers])
-    return context.get_dummy_value()
+def multiply(left: str, right: str) -> Any:
+    """c[i, j] = sum over k of a[i, k] * b[k, j], as an intrinsic; see the module."""
 
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        panel, numbers = arguments[6], arguments[7:]
+        w, places = _Writer(builder, machine()), []
+        for element, base, at in zip(
+            (_FLOAT, ELEMENTS[left], ELEMENTS[right]), arguments[:6:2], arguments[1:6:2], strict=True
+        ):
+            places.append(w.at(builder.inttoptr(base, element.as_pointer()), at, of=element))
+        made = _multiply(builder.module, left, right)
+        builder.call(made, [*places, builder.inttoptr(panel, _POINTER), *numbers])
+        return context.get_dummy_value()
 
-@intrinsic
-def multiply_f32(  # type: ignore[no-untyped-def]
-    typingctx, c, c_at, a, a_at, b, b_at, panel, c_row, a_row, a_column, b_row, b_column, m, n, k
-):
-    """c[i, j] = sum over k of a[i, k] * b[k, j]; see the module."""
-    return types.none(*[types.int64] * 15), _codegen
+    @intrinsic
+    def call(  # type: ignore[no-untyped-def]
+        typingctx, c, c_at, a, a_at, b, b_at, panel, c_row, a_row, a_column, b_row, b_column, m, n, k
+    ):
+        return types.none(*[types.int64] * 15), codegen
+
+    return call

@@ -5,7 +5,8 @@
 
 A row of %o has as many elements as %v has columns, one of %p as many as %v has rows: a pass over the longer
 ones, and their tile, are gone. The numbers are at most 1 either way, so only sums of values near
-the largest float overflow that did not before.
+the largest float overflow that did not before. Rows of bf16 are divided in f32, by what they add up to before
+that is rounded.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from dataclasses import replace
 
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpClass, build, lookup
+from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.product_side import PRODUCT, Side
 from jstitch.passes.base.row_access import data_operands, is_reduction
 from jstitch.passes.lower.write_products import is_product
 
-DIVIDE, EXP, SUBTRACT, MAXIMUM = (
-    f"stablehlo.{name}" for name in ("divide", "exponential", "subtract", "maximum")
+DIVIDE, EXP, SUBTRACT, MAXIMUM, CONVERT = (
+    f"stablehlo.{name}" for name in ("divide", "exponential", "subtract", "maximum", "convert")
 )
 
 
@@ -37,14 +39,16 @@ def divide_products(ops: Sequence[Op], outputs: Collection[Value]) -> list[Op]:
     for op in ops:
         found += _divided_after(op, makers, readers) if is_product(op) else [op]
     used = {v for op in found for v in op.operands}.union(outputs)
-    gone = {op for op in ops if op.name == DIVIDE and used.isdisjoint(op.results)}
+    gone = {op for op in ops if op.name in (DIVIDE, CONVERT) and used.isdisjoint(op.results)}
     return [op for op in found if op not in gone]
 
 
 def _divided_after(op: Op, makers: Mapping[Value, Op], readers: Mapping[Value, int]) -> Iterator[Op]:
-    left = Side.of(op, 0)
-    division = makers.get(left.value)
-    if division is None or division.name != DIVIDE or readers[left.value] > 1:
+    left, right = Side.of(op, 0), op.operands[1]
+    division = _own(left.value, makers, readers)
+    if division is not None and division.name == CONVERT:
+        division = _own(division.operands[0], makers, readers)
+    if division is None or division.name != DIVIDE:
         yield op
         return
     above, below = division.operands
@@ -52,10 +56,21 @@ def _divided_after(op: Op, makers: Mapping[Value, Op], readers: Mapping[Value, i
     if not repeated or above.shape != below.shape or not _is_soft(above, makers):
         yield op
         return
-    total = replace(op, operands=(above, op.operands[1]), results=(Value(op.result.type),))
-    spread = list(_spread(op, left, below))
+    before = [] if above.type == left.value.type else [build.convert(above, left.value.tensor.dtype)]
+    rows = before[0].result if before else above
+    total = replace(op, operands=(rows, right), results=(Value(TensorType(op.result.shape, DType.F32)),))
+    exact = _in_f32(below, makers)
+    spread = [*exact, *_spread(op, left, exact[0].result if exact else below)]
     quotient = build.elementwise(DIVIDE, total.result, spread[-1].result)
-    yield from (total, *spread, replace(quotient, results=op.results))
+    made = [quotient]
+    if op.result.tensor.dtype is not DType.F32:
+        made.append(build.convert(quotient.result, op.result.tensor.dtype))
+    yield from (*before, total, *spread, *made[:-1], replace(made[-1], results=op.results))
+
+
+def _own(v: Value, makers: Mapping[Value, Op], readers: Mapping[Value, int]) -> Op | None:
+    """What makes the value, if nobody else reads it."""
+    return makers.get(v) if readers[v] == 1 else None
 
 
 def _repeats(v: Value, dim: int, makers: Mapping[Value, Op]) -> bool:
@@ -93,6 +108,17 @@ def _before_shapes(v: Value, makers: Mapping[Value, Op]) -> Value:
     while (op := makers.get(v)) is not None and op.name == "stablehlo.reshape":
         (v,) = op.operands
     return v
+
+
+def _in_f32(v: Value, makers: Mapping[Value, Op]) -> list[Op]:
+    """What makes it so, of f32 if it was that before it was rounded and broadcast: no op where it is so."""
+    if v.tensor.dtype is DType.F32:
+        return []
+    spread = makers[v]
+    rounding = makers.get(spread.operands[0])
+    if rounding is None or rounding.name != CONVERT or rounding.operands[0].tensor.dtype is not DType.F32:
+        return [build.convert(v, DType.F32)]
+    return [build.broadcast(rounding.operands[0], v.shape, spread.attrs["broadcast_dimensions"])]
 
 
 def _spread(op: Op, side: Side, below: Value) -> Iterator[Op]:

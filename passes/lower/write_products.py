@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpClass, build, lookup
-from jstitch.ir.types import DType
+from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.product_side import PRODUCT, Shape, Side
 from jstitch.passes.base.row_access import ROWS
 from jstitch.passes.lower.build_nest import CannotLowerError
@@ -23,11 +23,22 @@ MULTIPLY, ADD = "stablehlo.multiply", "stablehlo.add"
 
 
 def is_product(op: Op) -> bool:
-    """Whether kernels can make it: a product of f32, however it is to be computed."""
-    if op.name != PRODUCT or op.attrs.get("algorithm"):
+    """Whether kernels can make it: a product of f32 or bf16, summed in f32."""
+    if op.name != PRODUCT or not all(v.tensor.size for v in op.operands):
         return False
-    empty = not all(v.tensor.size for v in op.operands)
-    return not empty and {v.tensor.dtype for v in (*op.operands, *op.results)} == {DType.F32}
+    types = [v.tensor.dtype for v in op.operands]
+    algorithm = op.attrs.get("algorithm") or None
+    floats = {*types, op.result.tensor.dtype} <= {DType.F32, DType.BF16}
+    return floats and algorithm in (None, _sums_in_f32(*types))
+
+
+def _sums_in_f32(left: DType, right: DType) -> str:
+    """The algorithm that kernels have: operands as they are, and one sum."""
+    return (
+        f"#stablehlo.dot_algorithm<lhs_precision_type = {left.value}, rhs_precision_type = {right.value},"
+        " accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1,"
+        " num_primitive_operations = 1, allow_imprecise_accumulation = false>"
+    )
 
 
 def write_products(ops: Sequence[Op]) -> list[Op]:
@@ -51,26 +62,38 @@ def _written(op: Op) -> Iterator[Op]:
     k, n = left.size(left.contracted), right.size(right.free)
     lead = left.shape((*left.batch, *left.free))
     b, r = len(left.batch), len(lead)
-    spread = []
+    types = {v.tensor.dtype for v in (*op.operands, *op.results)}
+    summed = (
+        types.pop() if len(types) == 1 else DType.F32
+    )  # kernels hold bf16 as f32, and round what they store
+    alike = left.size(left.free)
+    spread: list[Value] = []
     for side, own, dims in (
         (left, (*lead, k), (*range(r), r + 1)),
         (right, (*lead[:b], n, k), (*range(b), r, r + 1)),
     ):
         shaped = list(_in_shape(side.value, (*side.batch, *side.free, *side.contracted), own))
         yield from shaped
-        spread.append(build.broadcast(shaped[-1].result if shaped else side.value, (*lead, n, k), dims))
-    alike = {ROWS: left.size(left.free)}
-    product = build.elementwise(MULTIPLY, *(s.result for s in spread))
-    product = replace(product, attrs={**product.attrs, **alike})
-    zero = build.splat(replace(op.result.tensor, shape=()), 0.0)
-    total = build.reduce(ADD, product.result, zero.result, (r + 1,))
-    total = replace(total, attrs={**total.attrs, **alike})
-    yield from (*spread, product, zero)
-    if op.result.shape == total.result.shape:
-        yield replace(total, results=op.results)
-    else:
-        yield total
-        yield replace(build.reshape(total.result, op.result.shape), results=op.results)
+        wide = build.broadcast(shaped[-1].result if shaped else side.value, (*lead, n, k), dims)
+        made = [wide]
+        if wide.result.tensor.dtype is not summed:
+            made.append(_marked(build.convert(wide.result, summed), alike))
+        yield from made
+        spread.append(made[-1].result)
+    product = _marked(build.elementwise(MULTIPLY, *spread), alike)
+    zero = build.splat(TensorType((), summed), 0.0)
+    yield from (product, zero)
+    made = [_marked(build.reduce(ADD, product.result, zero.result, (r + 1,)), alike)]
+    if op.result.tensor.dtype is not summed:
+        made.append(build.convert(made[-1].result, op.result.tensor.dtype))
+    if op.result.shape != made[-1].result.shape:
+        made.append(build.reshape(made[-1].result, op.result.shape))
+    yield from (*made[:-1], replace(made[-1], results=op.results))
+
+
+def _marked(op: Op, alike: int) -> Op:
+    """As a part of a product whose right operand so many rows share."""
+    return replace(op, attrs={**op.attrs, ROWS: alike})
 
 
 def _in_shape(x: Value, order: Sequence[int], shape: Shape) -> Iterator[Op]:

@@ -25,6 +25,7 @@ from jstitch.codegen.kernel_ir import (
     LoadPair,
     Loop,
     Nest,
+    Product,
     Store,
     StorePair,
     Streamed,
@@ -65,6 +66,8 @@ class _Names:
 
 
 def _nest(nest: Nest, lane: Lane, names: _Names) -> Nest:
+    if isinstance(nest, Product):
+        return nest
     depth = len(nest.loops)
     inner = [i for i in nest.body if i.depth == depth]
     if not nest.loops or not _runs_even(nest.loops[-1], lane) or not _all_pairs(inner, nest.loops[-1].var):

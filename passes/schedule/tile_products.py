@@ -14,7 +14,7 @@ wrote it: a dot_general, or a multiplication of two broadcasts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jstitch.codegen.cpu.panel import DEPTH, WIDEST
@@ -24,6 +24,7 @@ from jstitch.codegen.kernel_ir import (
     STEP,
     Accumulator,
     Buffer,
+    Instr,
     Kernel,
     Lane,
     Let,
@@ -36,7 +37,7 @@ from jstitch.codegen.kernel_ir import (
     Store,
 )
 from jstitch.codegen.map_kernel import map_lanes
-from jstitch.ir.expr import Const, Ref, call
+from jstitch.ir.expr import Const, Expr, Ref, call
 from jstitch.ir.index import (
     Atom,
     FloorDiv,
@@ -54,7 +55,7 @@ from jstitch.ir.index import (
 )
 from jstitch.ir.types import DType, TensorType
 
-COPY = "copied_"  # begins the name of what is stored twice
+WIDENED = (DType.F32, DType.BF16)  # elements that the micro-kernel reads as f32
 PANEL = TensorType((DEPTH, WIDEST), DType.F32)
 
 
@@ -115,89 +116,136 @@ def _atom_in_steps(atom: Atom, lane: Lane, row: Var) -> Index:
 
 
 def tile_products(kernel: Kernel) -> Kernel:
-    """The kernel with Products, and room for what these pack."""
-    start = -(-kernel.arena_bytes // CACHE_LINE) * CACHE_LINE
-    panel = Buffer("panel", PANEL, Space.ARENA, len(kernel.arena), start)
-    made = map_lanes(kernel, lambda lane: _in_lane(lane, panel))
+    """The kernel with Products, and room for what these pack and for sums that are not stored as they are."""
+    arena = _Arena(list(kernel.arena), kernel.arena_bytes)
+    panel = arena.tile("panel", PANEL)
+    made = map_lanes(kernel, lambda lane: _in_lane(lane, panel, arena))
     if made is kernel:
         return kernel
-    return replace(made, arena=(*kernel.arena, panel), arena_bytes=start + PANEL.nbytes)
+    return replace(made, arena=tuple(arena.buffers), arena_bytes=arena.nbytes)
 
 
-def _in_lane(lane: Lane, panel: Buffer) -> Lane:
-    """A result that goes to several places is copied from the first of them."""
+@dataclass
+class _Arena:
+    """Tiles of a kernel, to which more are added."""
+
+    buffers: list[Buffer]
+    nbytes: int
+
+    def tile(self, name: str, kind: TensorType) -> Buffer:
+        start = -(-self.nbytes // CACHE_LINE) * CACHE_LINE
+        self.buffers.append(Buffer(name, kind, Space.ARENA, len(self.buffers), start))
+        self.nbytes = start + kind.nbytes
+        return self.buffers[-1]
+
+
+def _in_lane(lane: Lane, panel: Buffer, arena: _Arena) -> Lane:
+    """Sums that are converted, or stored twice, are copied from where the product puts them."""
     if lane.flat or lane.step == 1:
         return lane
     stages = []
     for stage in lane.stages:
-        nests = []
-        for nest in stage.nests:
-            first = replace(nest, after=nest.after[:1])
-            product = _tiled(first, lane, panel) if nest.after else nest
-            nests += [nest] if not isinstance(product, Product) else [product, *_copies(nest)]
+        nests = [made for nest in stage.nests for made in _tiled(nest, lane, panel, arena)]
         stages.append(replace(stage, nests=tuple(nests)))
     found = any(isinstance(nest, Product) for stage in stages for nest in stage.nests)
     return replace(lane, stages=tuple(stages)) if found else lane
 
 
-def _copies(nest: Nest) -> Iterator[Nest]:
-    """What the nest stores once more, from where it stores it first."""
-    first, *others = nest.after
-    assert isinstance(first, Store)
-    for other in others:
-        assert isinstance(other, Store)
-        load = Load(f"{COPY}{other.buffer.name}", first.buffer, first.offset, first.depth)
-        body = load, replace(other, value=Ref(load.name))
-        yield Nest(nest.loops[: first.depth], (), body, ())
+@dataclass(frozen=True)
+class _Sums:
+    """A nest of sums over rows, columns and a third loop, total = total + x * y, and what becomes of each."""
 
+    nest: Nest
+    total: str
+    factors: tuple[Load, Load]
 
-def _tiled(nest: Nest, lane: Lane, panel: Buffer) -> Nest:
-    """The nest, as a Product if it is one."""
-    if not _is_sum_of_products(nest):
-        return nest
-    _, column, summed = nest.loops
-    x, y, _, _ = nest.body
-    (store,) = nest.after
-    assert isinstance(x, Load)
-    assert isinstance(y, Load)
-    assert isinstance(store, Store)
-    axes = _Axes(Var("row in step", lane.step), column.var, summed.var)
-    for left, right in ((x, y), (y, x)):
-        a = axes.matrix(left, lane, (axes.row, axes.summed), axes.column)
-        b = axes.matrix(right, lane, (axes.summed, axes.column), axes.row)
+    @classmethod
+    def of(cls, nest: Nest) -> _Sums | None:
+        """Of f32 or bf16, added up in f32."""
+        match nest:
+            case Nest(
+                (Loop(Var(name), each=1), Loop(_, 0, columns), Loop(_, 0, turns)),
+                (Accumulator(total, init, 2, DType.F32),),
+                (*loads, Let(times, product), Let(last, plus)),
+            ):
+                pass
+            case _:
+                return None
+        sums = last == total and plus == call("add_reassoc", Ref(total), Ref(times))
+        from_zero = init == Const(0.0, DType.F32)
+        once = all(i.depth == 2 for i in nest.after)
+        if name != ROW or min(columns, turns) < 2 or not (sums and from_zero and once):
+            return None
+        factors = _factors(loads)
+        if factors is None or product != call("mul", *map(Ref, factors)):
+            return None
+        x, y = factors.values()
+        return cls(nest, total, (x, y))
+
+    def stored(self) -> Store | None:
+        """Where each sum goes first, as it is."""
+        match self.nest.after:
+            case (Store(buffer, value=Ref(self.total)) as store, *_) if buffer.type.dtype is DType.F32:
+                return store if buffer not in [x.buffer for x in self.factors] else None
+        return None
+
+    def tile(self, lane: Lane, arena: _Arena) -> Store:
+        """To a tile of their own."""
+        _, column, _ = self.nest.loops
+        tile = arena.tile(f"sums{len(arena.buffers)}", TensorType((lane.step, column.hi), DType.F32))
+        steps = mul(var(Var(STEP, lane.rows // lane.step)), lane.step)
+        row = add(var(Var(ROW, lane.rows)), mul(steps, -1))
+        return Store(tile, add(mul(row, column.hi), var(column.var)), Ref(self.total), 2)
+
+    def product(self, store: Store, lane: Lane, panel: Buffer) -> Product | None:
+        """With sums that are stored there, columns side by side."""
+        _, column, summed = self.nest.loops
+        axes = _Axes(Var("row in step", lane.step), column.var, summed.var)
         c = axes.matrix(store, lane, (axes.row, axes.column), axes.summed)
-        if a is not None and b is not None and c is not None and c.strides[1] == 1:
-            sizes = lane.step, column.hi, summed.hi
-            return Product(
-                nest.loops,
-                nest.accumulators,
-                nest.body,
-                nest.after,
-                nest.combines,
-                left=a,
-                right=b,
-                result=c,
-                sizes=sizes,
-                panel=panel,
-            )
-    return nest
+        if c is None or c.strides[1] != 1:
+            return None
+        for left, right in (self.factors, self.factors[::-1]):
+            a = axes.matrix(left, lane, (axes.row, axes.summed), axes.column)
+            b = axes.matrix(right, lane, (axes.summed, axes.column), axes.row)
+            if a is not None and b is not None:
+                sizes, n = (lane.step, column.hi, summed.hi), self.nest
+                what = n.loops, n.accumulators, n.body, (store,), n.combines
+                return Product(*what, left=a, right=b, result=c, sizes=sizes, panel=panel)
+        return None
 
 
-def _is_sum_of_products(nest: Nest) -> bool:
-    """Over rows, columns and a third loop: total = total + x * y of f32, stored somewhere else."""
-    match nest:
-        case Nest(
-            (Loop(Var(name), each=1), Loop(_, 0, columns), Loop(_, 0, turns)),
-            (Accumulator(total, init, 2, DType.F32),),
-            (Load() as x, Load() as y, Let(times, product), Let(last, plus)),
-            (Store(written, _, value, 2),),
-        ):
-            pass
-        case _:
-            return False
-    adds = product == call("mul", Ref(x.name), Ref(y.name))
-    sums = last == total and plus == call("add_reassoc", Ref(total), Ref(times))
-    floats = all(b.type.dtype is DType.F32 for b in (x.buffer, y.buffer, written))
-    from_zero = init == Const(0.0, DType.F32) and value == Ref(total)
-    apart = written not in (x.buffer, y.buffer)
-    return name == ROW and min(columns, turns) > 1 and adds and sums and floats and from_zero and apart
+def _factors(instructions: Sequence[Instr]) -> Mapping[str, Load] | None:
+    """Two loads by the names of what is multiplied: their elements, or those as f32."""
+    loads: dict[str, Load] = {}
+    for i in instructions:
+        match i:
+            case Load(name, buffer) if buffer.type.dtype in WIDENED:
+                loads[name] = i
+            case Let(name, value) if (load := _converted(value, loads)) is not None:
+                loads[name] = loads.pop(load)
+            case _:
+                return None
+    return loads if len(loads) == 2 else None
+
+
+def _converted(value: Expr, loads: Mapping[str, Load]) -> str | None:
+    return next((name for name in loads if value == call("convert_f32", Ref(name))), None)
+
+
+def _tiled(nest: Nest, lane: Lane, panel: Buffer, arena: _Arena) -> list[Nest]:
+    """The nest as a Product, and what else is done with its sums; or as it is."""
+    sums = _Sums.of(nest)
+    if sums is None:
+        return [nest]
+    stored = sums.stored()
+    if stored is not None and (product := sums.product(stored, lane, panel)) is not None:
+        rest = nest.after[1:]
+    else:
+        before = list(arena.buffers), arena.nbytes
+        stored = sums.tile(lane, arena)
+        product, rest = sums.product(stored, lane, panel), nest.after
+        if product is None:
+            arena.buffers, arena.nbytes = before
+            return [nest]
+    again = Load(sums.total, stored.buffer, stored.offset, stored.depth)
+    return [product, *([Nest(nest.loops[:2], (), (again, *rest), ())] if rest else [])]

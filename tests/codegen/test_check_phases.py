@@ -33,6 +33,7 @@ from jstitch.codegen.launch_ir import (
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.ir.index import Var, add, const, mul, var
+from jstitch.ir.types import DType
 from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.plan_frame import plan_frame
@@ -190,6 +191,11 @@ DEFECTS: dict[str, tuple[str, Change, str]] = {
         "products",
         first(Multiply, lambda s: replace(s, result=replace(s.result, strides=(1, 2))), always),
         "side by side",
+    ),
+    "a product with rounded sums": (
+        "products",
+        first(Multiply, lambda s: replace(s, result=replace(s.result, dtype=DType.BF16)), always),
+        "sums of another type",
     ),
     "a panel that is too small": (
         "products",

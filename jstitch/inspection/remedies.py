@@ -19,6 +19,14 @@ REMEDIES: Mapping[str, str] = {
     "chain": (
         "none: what is made row by row between two products is one kernel; `without=('chains',)` undoes it"
     ),
+    "alone": (
+        "none needed: XLA's library is as quick with a product alone; what is before and after it is stitched"
+    ),
+    "product": "compute in float32 or bfloat16, and name no `algorithm` that a sum in float32 is not",
+    "tiles": (
+        "give the left operands a number of rows that a number from 12 to 64 divides, and rows that fit into"
+        " a core's cache; what is before and after the products is stitched"
+    ),
     "control": (
         "none: a kernel is not cut by a loop or branch; its regions are planned as frames of their own."
         " Unroll a short loop (jax.lax.scan(..., unroll=n)) to have its turns in one frame"

@@ -17,6 +17,7 @@ from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Var, var
 from jstitch.ir.ops import OpClass, lookup
+from jstitch.ir.types import DType
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern, is_free
 from jstitch.passes.base.product_side import PRODUCT, Side
@@ -29,7 +30,13 @@ from jstitch.passes.lower.form_groups import APART, PARTIAL, Grouping, form_grou
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.rewrite_ops import rewrite_ops
 
-PRODUCT_CYCLES = 0.5  # of a multiplication and an addition in a vector, two of which start each cycle
+PRODUCT_CYCLES = 0.45  # of a multiplication and an addition in a vector, two of which start each cycle
+PACK_CYCLES = 7.0  # of an element of a right operand, whenever it is packed
+
+# What XLA's library takes for a product: of its own, of a multiplication, of one of bf16, of an element of
+# the result, of one of the operands. From products drawn at random, of which two in three took longer.
+LIBRARY_CALL, LIBRARY_CYCLES, LIBRARY_NARROW_CYCLES = 4e5, 0.55, 1.2
+LIBRARY_RESULT, LIBRARY_OPERAND = 10.0, 12.0
 
 
 @dataclass(frozen=True)
@@ -151,6 +158,7 @@ def _lane_cost(
                 viewed[op.operands[0]] = op.result.tensor.size
     group = grouping.group_of[ops[0]]
     cycles += sum(work(op, machine) for op in ops)
+    cycles += sum(_packing(op, group) for op in ops if ROWS in op.attrs and is_reduction(op))
     parallel = group.programs >= machine.cores or cycles < machine.serial_work
     serial = 1.0 if parallel else machine.cores
     nbytes = sum(v.tensor.nbytes for v in written)
@@ -160,6 +168,12 @@ def _lane_cost(
         turned = turned_reads(ops, group.rows, reads, written, producers, sector)
         nbytes += sum(v.tensor.size * sector - v.tensor.nbytes for v in turned)
     return CostEstimate(0.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
+
+
+def _packing(op: Op, group: Group) -> float:
+    """Cycles of packing a product's right operand at every step."""
+    n, k = op.operands[0].shape[-2:]
+    return PACK_CYCLES * n * k * (group.rows // group.step)
 
 
 def _packed_again(op: Op, group: Group, machine: Machine) -> int:
@@ -179,8 +193,6 @@ def work(op: Op, machine: Machine) -> float:
         n = op.operands[0].shape[-2]
         wide = op.operands[0].tensor.size // n * -(-n // VECTOR) * VECTOR
         return wide * PRODUCT_CYCLES if is_reduction(op) else 0.0
-    if op.name == PRODUCT:
-        return products(op) * PRODUCT_CYCLES
     elements = max(v.tensor.size for v in (*op.results, *op.operands))
     return elements * (definition.cpi if machine.device else cpu_cpi(definition))
 
@@ -269,7 +281,8 @@ def _fusion_cost(
             cycles += xla_work(maker, machine)
             todo += maker.operands
     nbytes = root.tensor.nbytes + sum(v.tensor.nbytes for v in reads)
-    serial = machine.cores if machine.serial_work <= cycles < machine.xla_serial_work else 1.0
+    alone = machine.serial_work <= cycles < machine.xla_serial_work and op.name != PRODUCT
+    serial = machine.cores if alone else 1.0
     return CostEstimate(1.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
 
 
@@ -277,10 +290,19 @@ def _fusion_cost(
 def xla_work(op: Op, machine: Machine) -> float:
     """Cycles of the op in XLA:CPU's loops, which measure slower than ours on some."""
     if op.name == PRODUCT:
-        return work(op, machine)  # the library's
+        return _library_work(op)
     narrow = any(v.tensor.dtype.is_float and v.tensor.dtype.itemsize < 4 for v in op.operands)
     own = work(op, machine) * (machine.xla_narrow if narrow else machine.xla_cycles)
     return own + _seam_work(op, machine) + _window_work(op, machine)
+
+
+def _library_work(op: Op) -> float:
+    """Cycles of a dot_general."""
+    narrow = any(v.tensor.dtype.itemsize < DType.F32.itemsize for v in op.operands)
+    operands = sum(v.tensor.size for v in op.operands)
+    each = LIBRARY_NARROW_CYCLES if narrow else LIBRARY_CYCLES
+    moved = LIBRARY_RESULT * op.result.tensor.size + LIBRARY_OPERAND * operands
+    return LIBRARY_CALL + products(op) * each + moved
 
 
 def _window_work(op: Op, machine: Machine) -> float:

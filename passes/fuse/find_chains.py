@@ -12,14 +12,15 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jstitch.codegen.kernel_ir import Kernel, Product
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
-from jstitch.passes.base.plan import FusionPattern, is_free, make_pattern, with_constants
+from jstitch.passes.base.plan import FusionPattern, Reason, is_free, make_pattern, with_constants
+from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.fuse.gate import MARGINS, judge
 from jstitch.passes.fuse.plan_layers import partition_reason
@@ -32,27 +33,59 @@ from jstitch.passes.schedule.kernel_passes import schedule_kernel
 CHAIN = "find_chains"
 """The origin of a chain's pattern."""
 MOST_OPS = 100  # between two products
+ALONE = Reason(
+    "alone", f"no other product's rows become its own within {MOST_OPS} ops: left to XLA's library"
+)
 
 
-def find_chains(frame: Graph, context: Context) -> Iterator[FusionPattern]:
-    """Chains that one kernel can make, none of which share an op: those with the largest values first.
+@dataclass(frozen=True)
+class Chains:
+    """patterns: none of which share an op. refused: other products -> why they are in no chain."""
+
+    patterns: Sequence[FusionPattern] = ()
+    refused: Mapping[Op, Reason] = field(default_factory=dict)
+
+
+def find_chains(frame: Graph, context: Context) -> Chains:
+    """Chains that one kernel can make: those with the largest values first.
 
     On a CPU; FusionStitching as published has none.
     """
-    last, options = list(filter(is_product, frame.ops)), context.options
+    options = context.options
     left = "chains" in options.without or options.planner in PRESETS
-    if context.machine.device is not None or left or len(last) < 2:
-        return
+    if context.machine.device is not None or left:
+        return Chains()
     place = {op: n for n, op in enumerate(frame.ops)}
     search = _Search(frame, frame.producers(), frame.users(), place)
+    found: list[FusionPattern] = []
     taken: set[Op] = set()
-    for op in sorted(last, key=lambda op: -max(v.tensor.size for v in op.operands)):
+    products = [op for op in frame.ops if op.name == PRODUCT]
+    refused = {op: ALONE if is_product(op) else _kind(op) for op in products}
+    for op in sorted(filter(is_product, products), key=lambda op: -max(v.tensor.size for v in op.operands)):
         for ops in search.behind(op, taken) if op not in taken else ():
             pattern = make_pattern(frame, with_constants(ops, search.producers), CHAIN)
-            if _pays(pattern, context) and _by_tiles(pattern, Context(context.options, context.profile)):
+            why = _why_not(pattern, context)
+            if why is None:
                 taken.update(ops)
-                yield pattern
+                found.append(pattern)
                 break
+            refused |= {op: why for op in ops if is_product(op)}
+    return Chains(tuple(found), {op: why for op, why in refused.items() if op not in taken})
+
+
+def _kind(op: Op) -> Reason:
+    """Of a product that no kernel makes."""
+    types = ", ".join(v.tensor.dtype.value for v in (*op.operands, *op.results))
+    algorithm = " by an algorithm of its own" if op.attrs.get("algorithm") else ""
+    return Reason("product", f"no kernel multiplies matrices of {types}{algorithm}: left to XLA")
+
+
+def _why_not(pattern: FusionPattern, context: Context) -> Reason | None:
+    margin = MARGINS[context.options.tune]
+    if margin < math.inf and not (verdict := judge(pattern, context.profile)).is_within(margin):
+        return verdict.reason(margin)
+    why = _by_tiles(pattern, Context(context.options, context.profile))
+    return None if why is None else Reason("tiles", why)
 
 
 @dataclass(frozen=True)
@@ -139,20 +172,21 @@ class _Search:
 
 
 @per_structure
-def _by_tiles(pattern: FusionPattern, context: Context) -> bool:
-    """Whether its kernel has one phase, and makes every product by tiles of registers."""
+def _by_tiles(pattern: FusionPattern, context: Context) -> str | None:
+    """Why its kernel does not have one phase in which every product goes by tiles of registers."""
     try:
         what = pattern.ops, pattern.inputs, pattern.outputs
         kernel = lower_kernel("chain", *what, context.profile, context.options.arena_bytes)
-    except CannotLowerError:
-        return False
-    wanted = sum(is_product(op) for op in pattern.ops)
-    return len(kernel.phases) == 1 and _products(schedule_kernel(kernel, context)) == wanted
-
-
-def _pays(pattern: FusionPattern, context: Context) -> bool:
-    margin = MARGINS[context.options.tune]
-    return margin == math.inf or judge(pattern, context.profile).is_within(margin)
+    except CannotLowerError as error:
+        return f"no kernel expresses the chain: {error}"
+    if len(kernel.phases) > 1:
+        return "the chain's rows wait for one another: a product is summed over them"
+    wanted, found = sum(is_product(op) for op in pattern.ops), _products(schedule_kernel(kernel, context))
+    rows = max(lane.step for lane in kernel.phases[0].lanes)
+    few = (
+        f"{found} of the chain's {wanted} products would go by tiles of registers, with {rows} rows at a time"
+    )
+    return None if found == wanted else few
 
 
 def _products(kernel: Kernel) -> int:

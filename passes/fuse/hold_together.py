@@ -34,6 +34,7 @@ from jstitch.passes.fuse.plan_layers import partition_reason
 from jstitch.passes.fuse.trim_patterns import trim
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.lower.write_products import is_product
 
 TOGETHER = "jstitch.fuse_together"
 """The stand-in's name, and the origin of its pattern."""
@@ -42,11 +43,15 @@ USER = "user"
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """A frame with stand-ins for what is held together. refused: group of an op -> why it is not held."""
+    """A frame with stand-ins for what is held together.
+
+    refused: group of an op -> why it is not held. apart: product -> why it is in no chain.
+    """
 
     frame: Graph
     patterns: Mapping[Op, FusionPattern] = field(default_factory=dict)
     refused: Mapping[Together, str] = field(default_factory=dict)
+    apart: Mapping[Op, Reason] = field(default_factory=dict)
 
 
 def demanded(pattern: FusionPattern) -> Together | None:
@@ -65,10 +70,14 @@ def hold_together(frame: Graph, context: Context) -> Held:
             held = replace(held, refused={**held.refused, group: why})
         elif pattern is not None:
             held = _hold(held, pattern)
-    for chain in find_chains(held.frame, context):
-        if _why_not(held.frame, held.frame, chain, context) is None:
+    chains = find_chains(held.frame, context)
+    apart = dict(chains.refused)
+    for chain in chains.patterns:
+        if (why := _why_not(held.frame, held.frame, chain, context)) is None:
             held = _hold(held, chain)
-    return held
+        else:
+            apart |= {op: Reason("not emitable", why) for op in chain.ops if is_product(op)}
+    return replace(held, apart=apart)
 
 
 def refuse(group: Together, why: str, where: str) -> None:
@@ -139,12 +148,13 @@ def _hold(held: Held, pattern: FusionPattern) -> Held:
     inside = {op for op in pattern.ops if not is_free(op)}
     ops = [stand_in if op is first else op for op in held.frame.ops if op is first or op not in inside]
     frame = replace(held.frame, ops=sort_ops(ops))
-    return Held(frame, {**held.patterns, stand_in: pattern}, held.refused)
+    return replace(held, frame=frame, patterns={**held.patterns, stand_in: pattern})
 
 
 def release(plan: FusionPlan, held: Held) -> FusionPlan:
     """The plan of the whole frame: stand-ins are patterns, and the user's reasons are the first to name."""
-    if not held.patterns and not held.refused and all(op.name != NO_FUSE for op in plan.frame.ops):
+    said = held.patterns or held.refused or held.apart
+    if not said and all(op.name != NO_FUSE for op in plan.frame.ops):
         return plan
     patterns = (*plan.patterns, *held.patterns.values())
     if held.patterns:
@@ -178,7 +188,8 @@ def _refusals(plan: FusionPlan, patterns: Sequence[FusionPattern], held: Held) -
             if producer in owner and owner[producer] == owner.get(consumer):
                 continue
             both = producer, consumer
-            why = _boundary(*both) or _refused(*both, held) or _apart(*both, owner, kept)
+            why = _boundary(*both) or _refused(*both, held) or _unchained(*both, held)
+            why = why or _apart(*both, owner, kept)
             yield known[both] if why is None else NoFuse(*both, why)
 
 
@@ -192,6 +203,11 @@ def _refused(producer: Op, consumer: Op, held: Held) -> Reason | None:
     if group is None or group not in held.refused or together(consumer.scope) != group:
         return None
     return Reason(USER, f"{group} cannot be one kernel: {held.refused[group]}")
+
+
+def _unchained(producer: Op, consumer: Op, held: Held) -> Reason | None:
+    """Why a product is in no chain: of two, the one that would have ended it."""
+    return held.apart.get(consumer) or held.apart.get(producer)
 
 
 def _apart(producer: Op, consumer: Op, owner: Mapping[Op, int], kept: Mapping[int, str]) -> Reason | None:

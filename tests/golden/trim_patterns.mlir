@@ -16,4 +16,4 @@ func.func @main(%x: tensor<256x64xf32>, %w: tensor<256x256xf32>) -> (tensor<64x2
 // CHECK-NEXT{LITERAL}:   outputs  %0
 // CHECK-NEXT{LITERAL}: not fused
 // CHECK-NEXT{LITERAL}:   %0 stablehlo.tanh -> %1 stablehlo.transpose    trim: only moves data that is in memory anyway
-// CHECK-NEXT{LITERAL}:   %1 stablehlo.transpose -> %2 stablehlo.dot_general    contraction: stablehlo.dot_general is contraction: left to XLA
+// CHECK-NEXT{LITERAL}:   %1 stablehlo.transpose -> %2 stablehlo.dot_general    alone: no other product's rows become its own within 100 ops: left to XLA's library

@@ -203,6 +203,11 @@ def windowed(x: Array) -> Array:
     return jnp.exp(lax.reduce_window(jnp.tanh(x), -jnp.inf, lax.max, (33, 33), (1, 1), "SAME"))
 
 
+def attention(x: Array, dtype: Any = jnp.float32, rows: int = 512) -> Array:
+    x = x.astype(dtype)
+    return jax.nn.softmax(x[:rows] @ x.T) @ x
+
+
 # -- ops that no pattern holds ----------------------------------------------------------------------------
 
 OUTSIDE = (
@@ -211,8 +216,22 @@ OUTSIDE = (
         *("chain", "a chain of products is a kernel of its own", OFF),
     ),
     Situation(
-        *("contraction", lambda x, w: jnp.exp(jnp.tanh(x) @ w), (X, X), ("tanh", "dot_general")),
-        *("contraction", "dot_general is contraction"),
+        *("one product", lambda x, w: jnp.exp(jnp.tanh(x) @ w), (X, X), ("tanh", "dot_general")),
+        *("alone", "no other product's rows become its own"),
+    ),
+    Situation(
+        *("products of f16", lambda x: attention(x, jnp.float16), (X,), ("divide", "dot_general")),
+        *("product", "no kernel multiplies matrices of f16, f16, f16", OFF),
+        lift=Lift(f=lambda x: attention(x, jnp.bfloat16)),
+    ),
+    Situation(
+        *("a prime number of rows", lambda x: attention(x, rows=509), (X,), ("divide", "dot_general")),
+        *("tiles", "0 of the chain's 2 products .* with 1 rows at a time", OFF),
+        lift=Lift(f=lambda x: attention(x, rows=480)),
+    ),
+    Situation(
+        *("products by a planner of the papers", lambda x, w: jnp.exp(jnp.tanh(x) @ w), (X, X)),
+        *(("tanh", "dot_general"), "contraction", "dot_general is contraction", {"planner": "fs2021"}),
     ),
     Situation(
         *("convolution", lambda x, w: jnp.exp(lax.conv(x, w, (1, 1), "SAME"))),

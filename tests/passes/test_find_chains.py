@@ -14,7 +14,7 @@ import pytest
 import jstitch
 from jstitch.codegen.interpret_kernel import interpret_kernel
 from jstitch.codegen.kernel_ir import Kernel, Product
-from jstitch.passes.fuse.find_chains import CHAIN, find_chains
+from jstitch.passes.fuse.find_chains import CHAIN, Chains, find_chains
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
@@ -107,7 +107,7 @@ def test_drawn_chains_are_one_kernel(seed: int) -> None:
     f, args = program(seed)
     context = on(CPU_PROFILE, tune="off")
     graph = graph_of(f, args, context)
-    (pattern,) = find_chains(graph, context)
+    (pattern,) = find_chains(graph, context).patterns
     what = pattern.ops, pattern.inputs, pattern.outputs
     kernel = schedule_kernel(lower_kernel("chain", *what, context.profile), context)
     check_kernel(kernel)
@@ -123,7 +123,7 @@ def test_drawn_chains_are_one_kernel(seed: int) -> None:
 def test_without_chains(options: dict[str, Any]) -> None:
     f, args = program(0)
     context = on(CPU_PROFILE, tune="off", **options)
-    assert list(find_chains(graph_of(f, args, context), context)) == []
+    assert find_chains(graph_of(f, args, context), context) == Chains()
 
 
 def test_chains_that_no_cache_holds_stay_with_the_library() -> None:
@@ -134,5 +134,30 @@ def test_chains_that_no_cache_holds_stay_with_the_library() -> None:
         [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes],
         on(CPU_PROFILE),
     )
-    assert list(find_chains(graph, on(CPU_PROFILE))) == []
-    assert len(list(find_chains(graph, on(CPU_PROFILE, tune="off")))) == 1
+    assert find_chains(graph, on(CPU_PROFILE)).patterns == ()
+    assert len(find_chains(graph, on(CPU_PROFILE, tune="off")).patterns) == 1
+
+
+def test_every_product_outside_a_chain_has_its_reason() -> None:
+    """By what keeps it out: its type, that it is alone, its rows, the gate."""
+
+    def reasons(
+        f: Callable[..., Any], *shapes: tuple[int, ...], dtype: Any = jnp.float32, **more: Any
+    ) -> list[str]:
+        args = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
+        story = jstitch.explain(f, options=jstitch.CompileOptions(**more))(*args)
+        products = [e for e in story.open_edges if "dot_general" in f"{e.producer} {e.consumer}"]
+        return sorted({e.why.rule for e in products if e.why is not None})
+
+    def attention(q: Array, k: Array, v: Array) -> Array:
+        return jax.nn.softmax(q @ k.T) @ v
+
+    square = (512, 64), (512, 64), (512, 64)
+    prime = (1021, 64), (512, 64), (512, 64)
+    assert reasons(attention, *square, dtype=jnp.float16) == ["product"]
+    assert reasons(lambda x, w: jnp.tanh(x @ w) * 2, (512, 64), (64, 64)) == ["alone"]
+    assert reasons(attention, *prime, tune="off") == ["tiles"]
+    assert reasons(attention, *prime[:1], (8192, 64), (8192, 64), tune="off") == ["tiles"]
+    assert reasons(lambda a, b, c: jnp.tanh(a @ b) @ c, (4096, 1024), (1024, 4096), (4096, 1024)) == ["gate"]
+    assert reasons(attention, *square, without=("chains",)) == ["contraction"]
+    assert reasons(attention, *square) == []

@@ -320,6 +320,12 @@ class Kernel:
         """Results, and the arguments whose memory they take."""
         return {self.results[r]: self.args[a] for r, a in self.aliases.items()}
 
+    @property
+    def products(self) -> int:
+        """How many nests go by tiles of registers."""
+        stages = (stage for phase in self.phases for lane in phase.lanes for stage in lane.stages)
+        return sum(isinstance(nest, Product) for stage in stages for nest in stage.nests)
+
     def instructions(self) -> Iterator[tuple[int, int, int, Instr]]:
         """Every instruction with its (phase, lane, stage) position."""
         for p, phase in enumerate(self.phases):

@@ -71,7 +71,7 @@ class KernelFacts:
     """schedule: its template. schemes: how its ops share values ('thread', 'warp', 'block', 'phases'), and
     'packing'. phases: barriers and launches apart. programs: pieces that run at once, of the largest phase.
     arena_bytes: of a program. scratch_bytes: of memory for values between phases. launches: on GPUs only.
-    lanes: alike ones once. seconds: by the latency-evaluator.
+    lanes: alike ones once. seconds: by the latency-evaluator. products: of matrices, by tiles of registers.
     """
 
     schedule: str
@@ -83,6 +83,7 @@ class KernelFacts:
     launches: tuple[LaunchFacts, ...]
     lanes: tuple[LaneFacts, ...]
     seconds: float
+    products: int
 
     @property
     def shared_bytes(self) -> int:
@@ -166,6 +167,7 @@ def _facts(kernel: Kernel, pattern: FusionPattern, machine: Machine) -> KernelFa
         launches,
         lanes,
         latency.seconds,
+        kernel.products,
     )
 
 

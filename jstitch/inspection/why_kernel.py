@@ -43,7 +43,9 @@ def _threads(kernel: KernelFacts) -> int:
 
 def _room(kernel: KernelFacts, context: Context) -> str:
     limit = context.options.arena_bytes
-    budget = context.profile.arena_bytes if limit is None else limit
+    profile = context.profile
+    own = profile.product_bytes if kernel.products else profile.arena_bytes
+    budget = own if limit is None else limit
     if not kernel.launches:
         return f"{kernel.arena_bytes:,} bytes of arena, of {budget:,}"
     return f"{kernel.shared_bytes:,} bytes of shared memory, of {budget:,}, and registers"

@@ -15,7 +15,8 @@ from jstitch.passes.base.machine import Machine
 
 @dataclass(frozen=True)
 class Profile:
-    """arena_bytes: most bytes of one program's tiles, where there is a choice.
+    """arena_bytes: most bytes of one program's tiles, where there is a choice. product_bytes: the same where
+    products make rows: further from the core, but right operands are packed for more of them.
 
     row_step: rows per step where each program has column accumulators of its own. program_work: elements of
     work that make a program worth its start. partial_rows: rows per program with column accumulators.
@@ -37,6 +38,7 @@ class Profile:
     """
 
     arena_bytes: int = 1 << 19
+    product_bytes: int = 1 << 21
     row_step: int = 4
     program_work: int = 1 << 14
     max_programs: int = 64

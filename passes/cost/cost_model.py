@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from jstitch.codegen.cpu.panel import VECTOR
+from jstitch.codegen.cpu.panel import pack_cycles, product_cycles
 from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Var, var
@@ -29,9 +29,6 @@ from jstitch.passes.cost.turned_reads import is_turned, turned_reads
 from jstitch.passes.lower.form_groups import APART, PARTIAL, Grouping, form_groups
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.rewrite_ops import rewrite_ops
-
-PRODUCT_CYCLES = 0.45  # of a multiplication and an addition in a vector, two of which start each cycle
-PACK_CYCLES = 7.0  # of an element of a right operand, whenever it is packed
 
 # What XLA's library takes for a product: of its own, of a multiplication, of one of bf16, of an element of
 # the result, of one of the operands. From products drawn at random, of which two in three took longer.
@@ -173,7 +170,7 @@ def _lane_cost(
 def _packing(op: Op, group: Group) -> float:
     """Cycles of packing a product's right operand at every step."""
     n, k = op.operands[0].shape[-2:]
-    return PACK_CYCLES * n * k * (group.rows // group.step)
+    return pack_cycles(n, k) * (group.rows // group.step)
 
 
 def _packed_again(op: Op, group: Group, machine: Machine) -> int:
@@ -190,9 +187,8 @@ def work(op: Op, machine: Machine) -> float:
     if is_free(op) or definition.op_class in (OpClass.SHAPE, OpClass.INDEX):
         return 0.0
     if ROWS in op.attrs:
-        n = op.operands[0].shape[-2]
-        wide = op.operands[0].tensor.size // n * -(-n // VECTOR) * VECTOR
-        return wide * PRODUCT_CYCLES if is_reduction(op) else 0.0
+        *rows, n, k = op.operands[0].shape
+        return product_cycles(math.prod(rows), n, k) if is_reduction(op) else 0.0
     elements = max(v.tensor.size for v in (*op.results, *op.operands))
     return elements * (definition.cpi if machine.device else cpu_cpi(definition))
 

@@ -9,30 +9,28 @@ that it would be: one phase, in which every product goes by tiles of registers.
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jstitch.codegen.kernel_ir import Kernel, Product
-from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import OpClass, lookup
+from jstitch.ir.graph import Graph, Op
 from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free, make_pattern, with_constants
 from jstitch.passes.base.product_side import PRODUCT
+from jstitch.passes.cost.cost_model import xla_cost
 from jstitch.passes.cost.structure import per_structure
+from jstitch.passes.fuse.chain_search import MOST_OPS, ChainSearch
+from jstitch.passes.fuse.convexity import waits_for_itself
 from jstitch.passes.fuse.gate import MARGINS, judge
-from jstitch.passes.fuse.plan_layers import partition_reason
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
-from jstitch.passes.lower.store_turned import RESHAPE, TRANSPOSE
 from jstitch.passes.lower.write_products import is_product
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
 
 CHAIN = "find_chains"
 """The origin of a chain's pattern."""
-MOST_OPS = 100  # between two products
+MOST_PRODUCTS = 16  # of a chain
 ALONE = Reason(
     "alone", f"no other product's rows become its own within {MOST_OPS} ops: left to XLA's library"
 )
@@ -55,8 +53,7 @@ def find_chains(frame: Graph, context: Context) -> Chains:
     left = "chains" in options.without or options.planner in PRESETS
     if context.machine.device is not None or left:
         return Chains()
-    place = {op: n for n, op in enumerate(frame.ops)}
-    search = _Search(frame, frame.producers(), frame.users(), place)
+    search = ChainSearch.of(frame)
     found: list[FusionPattern] = []
     taken: set[Op] = set()
     products = [op for op in frame.ops if op.name == PRODUCT]
@@ -66,11 +63,40 @@ def find_chains(frame: Graph, context: Context) -> Chains:
             pattern = make_pattern(frame, with_constants(ops, search.producers), CHAIN)
             why = _why_not(pattern, context)
             if why is None:
-                taken.update(ops)
-                found.append(pattern)
+                found.append(_grown(pattern, search, taken, context))
+                taken.update(op for op in found[-1].ops if not is_free(op))
                 break
             refused |= {op: why for op in ops if is_product(op)}
     return Chains(tuple(found), {op: why for op, why in refused.items() if op not in taken})
+
+
+def _grown(pattern: FusionPattern, search: ChainSearch, taken: set[Op], context: Context) -> FusionPattern:
+    """With all products around it that cost less in its kernel than in XLA's library."""
+    tried: set[frozenset[Op]] = set()
+    while True:
+        chain = [op for op in pattern.ops if not is_free(op)]
+        for ops in search.around(chain, taken):
+            key = frozenset(ops).difference(chain)
+            if key in tried or sum(map(is_product, ops)) > MOST_PRODUCTS:
+                continue
+            tried.add(key)
+            more = make_pattern(search.frame, with_constants(ops, search.producers), CHAIN)
+            if _is_better(more, pattern, search, context):
+                pattern = more
+                break
+        else:
+            return pattern
+
+
+def _is_better(more: FusionPattern, less: FusionPattern, search: ChainSearch, context: Context) -> bool:
+    """Whether the larger one of two chains is one, and takes less time."""
+    if waits_for_itself(search.frame, more) or _by_tiles(more, Context(context.options, context.profile)):
+        return False
+    margin, machine = MARGINS[context.options.tune], context.machine
+    rest = [op for op in more.ops if op not in less.ops]
+    alone = xla_cost(make_pattern(search.frame, with_constants(rest, search.producers), CHAIN), machine)
+    apart = judge(less, context.profile).ours_seconds + alone.seconds(machine)
+    return judge(more, context.profile).ours_seconds < margin * apart
 
 
 def _kind(op: Op) -> Reason:
@@ -88,89 +114,6 @@ def _why_not(pattern: FusionPattern, context: Context) -> Reason | None:
     return None if why is None else Reason("tiles", why)
 
 
-@dataclass(frozen=True)
-class _Search:
-    """place: of each op, in program order."""
-
-    frame: Graph
-    producers: Mapping[Value, Op]
-    users: Mapping[Value, list[Op]]
-    place: Mapping[Op, int]
-
-    def behind(self, last: Op, taken: set[Op]) -> Iterator[list[Op]]:
-        """The ops of chains that end with this product, in program order."""
-        for start in sorted(last.operands, key=lambda v: -v.tensor.size):
-            between = self._reached(start, taken)
-            sizes = {op.result.tensor.size for op in between if is_product(op)}
-            if start.tensor.size not in sizes or len(between) > MOST_OPS:
-                continue
-            inside = self._from(sorted(between, key=self.place.__getitem__))
-            if self.producers[start] in inside:
-                yield self._with_own(last, inside, taken)
-
-    def _reached(self, start: Value, taken: set[Op]) -> set[Op]:
-        """What the value is made of, up to products and what kernels do not hold."""
-        found: set[Op] = set()
-        todo = [start]
-        while todo and len(found) <= MOST_OPS:
-            op = self.producers.get(todo.pop())
-            if op is None or op in found or op in taken or is_free(op):
-                continue
-            if is_product(op):
-                found.add(op)
-            elif partition_reason(op) is None:
-                found.add(op)
-                todo += op.operands
-        return found
-
-    def _from(self, between: Sequence[Op]) -> set[Op]:
-        """Those of the ops, in program order, that are products or depend on one."""
-        made: set[Value] = set()
-        inside: set[Op] = set()
-        for op in between:
-            if is_product(op) or not made.isdisjoint(op.operands):
-                inside.add(op)
-                made.update(op.results)
-        return inside
-
-    def _moved(self, last: Op) -> Iterator[Op]:
-        """The op, and what gives its result another shape: that is stored where it belongs."""
-        yield last
-        users = self.users.get(last.result, [])
-        while len(users) == 1 and users[0].name in (TRANSPOSE, RESHAPE):
-            if last.result in self.frame.outputs:
-                return
-            last = users[0]
-            yield last
-            users = self.users.get(last.result, [])
-
-    def _with_own(self, last: Op, inside: set[Op], taken: set[Op]) -> list[Op]:
-        """With what nobody else reads: masks and biases of what lies between, and shapes of operands."""
-        inside = {*inside, *self._moved(last)}
-        todo = [(-self.place[op], op) for op in inside]
-        heapq.heapify(todo)
-        while todo:  # the last op first: by its turn, all that read it have had theirs
-            _, op = heapq.heappop(todo)
-            for maker in dict.fromkeys(self.producers.get(v) for v in op.operands):
-                if maker is not None and maker not in inside and self._is_own(maker, inside, taken):
-                    inside.add(maker)
-                    heapq.heappush(todo, (-self.place[maker], maker))
-        return sorted(inside, key=self.place.__getitem__)
-
-    def _is_own(self, op: Op, inside: set[Op], taken: set[Op]) -> bool:
-        if op in taken or is_free(op) or partition_reason(op) is not None:
-            return False
-        users = {user for v in op.results for user in self.users.get(v, ())}
-        kind = lookup(op.name).op_class
-        read_by_products = any(is_product(user) for user in users)
-        return (
-            users <= inside
-            and not any(v in self.frame.outputs for v in op.results)
-            and kind is not OpClass.REDUCTION
-            and (kind is OpClass.SHAPE or not read_by_products)
-        )
-
-
 @per_structure
 def _by_tiles(pattern: FusionPattern, context: Context) -> str | None:
     """Why its kernel does not have one phase in which every product goes by tiles of registers."""
@@ -181,16 +124,9 @@ def _by_tiles(pattern: FusionPattern, context: Context) -> str | None:
         return f"no kernel expresses the chain: {error}"
     if len(kernel.phases) > 1:
         return "the chain's rows wait for one another: a product is summed over them"
-    wanted, found = sum(is_product(op) for op in pattern.ops), _products(schedule_kernel(kernel, context))
+    wanted, found = sum(is_product(op) for op in pattern.ops), schedule_kernel(kernel, context).products
     rows = max(lane.step for lane in kernel.phases[0].lanes)
     few = (
         f"{found} of the chain's {wanted} products would go by tiles of registers, with {rows} rows at a time"
     )
     return None if found == wanted else few
-
-
-def _products(kernel: Kernel) -> int:
-    nests = (
-        n for phase in kernel.phases for lane in phase.lanes for stage in lane.stages for n in stage.nests
-    )
-    return sum(isinstance(nest, Product) for nest in nests)

@@ -29,6 +29,7 @@ from jstitch.passes.base.plan import (
     with_constants,
 )
 from jstitch.passes.base.sort_ops import sort_ops
+from jstitch.passes.fuse.convexity import waits_for_itself
 from jstitch.passes.fuse.find_chains import CHAIN, find_chains
 from jstitch.passes.fuse.plan_layers import partition_reason
 from jstitch.passes.fuse.trim_patterns import trim
@@ -109,7 +110,7 @@ def _first(pattern: FusionPattern) -> Op:
 
 
 def _why_not(held: Graph, frame: Graph, pattern: FusionPattern, context: Context) -> str | None:
-    between = _between(held, pattern)
+    between = waits_for_itself(held, pattern)
     if between is not None:
         where = f" at {between.loc}" if between.loc else ""
         return f"{between.name}{where}, which is not in it, needs one of its values and makes another"
@@ -121,20 +122,6 @@ def _why_not(held: Graph, frame: Graph, pattern: FusionPattern, context: Context
         lower_kernel("together", *what, context.profile, context.options.arena_bytes)
     except CannotLowerError as error:
         return f"no kernel expresses it: {error}"
-    return None
-
-
-def _between(frame: Graph, pattern: FusionPattern) -> Op | None:
-    """An op outside that waits for the pattern and that the pattern waits for."""
-    inside = {op for op in pattern.ops if not is_free(op)}
-    behind: dict[object, Op] = {}
-    made = {v for op in inside for v in op.results}
-    for op in frame.ops:
-        late = next((behind[v] for v in op.uses if v in behind), None)
-        if op in inside and late is not None:
-            return late
-        if op not in inside and not is_free(op) and (late is not None or not made.isdisjoint(op.uses)):
-            behind.update(dict.fromkeys(op.results, late or op))
     return None
 
 

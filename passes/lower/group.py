@@ -6,10 +6,11 @@ reduce, exponential of 1024 x 768    ->    1024 rows, 1 a step, 24 programs of t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jstitch.ir.graph import Op
+from jstitch.ir.types import DType
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import ROWS, Reduction, is_reduction, reduction
 
@@ -50,6 +51,16 @@ class Group:
         return Reduction.INNER in found
 
     @property
+    def products(self) -> list[Op]:
+        """Sums that are a product of matrices."""
+        return [op for op in self.ops if ROWS in op.attrs and is_reduction(op)]
+
+    @property
+    def arena_bytes(self) -> int:
+        """That a program's tiles had better not take more of."""
+        return self.profile.product_bytes if self.products else self.profile.arena_bytes
+
+    @property
     def counted(self) -> bool:
         """Whether a template says its programs, which take their rows in turn."""
         return self.fixed > 0 and not self.flat and self.rows > 1
@@ -71,9 +82,8 @@ def choose_steps(groups: Iterable[Group]) -> None:
     And where they share the right operand of a product: so many as its micro-kernel is quick with.
     """
     for group in groups:
-        products = [op for op in group.ops if ROWS in op.attrs and is_reduction(op)]
-        if products and not group.flat:
-            group.step = _product_rows(group, products)
+        if group.products and not group.flat:
+            group.step = _product_rows(group)
             continue
         columns = [
             op
@@ -91,14 +101,14 @@ def choose_steps(groups: Iterable[Group]) -> None:
             group.step = next(s for s in (group.profile.row_step, 2, 1) if group.rows % s == 0)
 
 
-def _product_rows(group: Group, products: Sequence[Op]) -> int:
+def _product_rows(group: Group) -> int:
     """Rows of a step that holds products, whose tiles are to stay in cache: steps are to be whole everywhere.
 
     PRODUCT_ROWS or a little less; where that many would be few, for a prime number of rows, more.
     """
-    alike = math.gcd(*(op.attrs[ROWS] for op in products))
-    row = max(op.results[0].tensor.nbytes // group.rows for op in products)
-    most = max(1, group.profile.arena_bytes // (TILES * row))
+    alike = math.gcd(*(op.attrs[ROWS] for op in group.products))
+    row = max(op.results[0].tensor.size // group.rows * DType.F32.itemsize for op in group.products)
+    most = max(1, group.arena_bytes // (TILES * row))
     whole = [s for s in range(1, min(alike, most) + 1) if alike % s == 0]
     below = max((s for s in whole if s <= PRODUCT_ROWS), default=1)
     return below if below >= FEW_ROWS else min((s for s in whole if s >= FEW_ROWS), default=below)

@@ -141,7 +141,7 @@ class _KernelLowering:
     def _lane(self, group: Group, ops: list[Op], ready: Mapping[Value, Place]) -> Lane:
         kept = (self.grouping.spilled, self.places, self.written)
         stored = {v for op in ops for v in op.results if any(v in memory for memory in kept)}
-        budget = self.profile.arena_bytes if self.limit is None else self.limit
+        budget = group.arena_bytes if self.limit is None else self.limit
         view = LaneView(
             group, ops, self.producers, self.order, ready, stored, budget, shared=self.formed.shared
         )

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from jstitch.codegen.cpu.panel import VECTOR, pack_cycles, product_cycles
 from jstitch.codegen.intrinsics import cycles
 from jstitch.codegen.kernel_ir import (
     PROGRAM,
@@ -25,12 +26,14 @@ from jstitch.codegen.kernel_ir import (
     LoadPair,
     Loop,
     Nest,
+    Product,
     Store,
     StorePair,
 )
 from jstitch.ir.expr import Call, Const, Expr, Number, calls, index_operations
 from jstitch.ir.index import Clamp, Dynamic, FloorDiv, Index, Mod, Var, atoms
 from jstitch.ir.types import DType
+from jstitch.passes.base.machine import F32_BYTES
 
 _BY_NUMBER = 4.0  # cycles of a division by a number that is known
 _DIVIDES = frozenset({"idiv", "irem"})
@@ -116,6 +119,8 @@ def count(nest: Nest, cost: Callable[[str], float] = cycles, rows: int | None = 
     cost: cycles of a function. rows: turns of the row loop, where that is all rows of a
     flat lane.
     """
+    if isinstance(nest, Product):
+        return _product(nest)
     extents = [
         rows // loop.each if rows and loop.var.name == ROW else loop.hi - loop.lo for loop in nest.loops
     ]
@@ -139,6 +144,19 @@ def count(nest: Nest, cost: Callable[[str], float] = cycles, rows: int | None = 
         sum(a.depth < deepest for a in nest.accumulators),
         tuple(_accesses(nest, extents, times)),
     )
+
+
+def _product(p: Product) -> NestWork:
+    """By tiles of registers: each operand is read about once."""
+    m, n, k = p.sizes
+    inner = product_cycles(m, n, k) + pack_cycles(n, k)
+    sides = ((p.left, m * k), (p.right, n * k), (p.result, m * n))
+    accesses = []
+    for x, size in sides:
+        named, written = _variables(x.first), x is p.result
+        moves = bool(named & {ROW, STEP}), PROGRAM in named
+        accesses.append(Access(x.buffer, x.first, written, Way.NEXT, size, size, *moves, size, 1, 0))
+    return NestWork(inner, 0.0, 0.0, 0, VECTOR, F32_BYTES, 0, tuple(accesses))
 
 
 def expr_cycles(e: Expr, cost: Callable[[str], float] = cycles) -> float:

@@ -14,7 +14,7 @@ wrote it: a dot_general, or a multiplication of two broadcasts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jstitch.codegen.cpu.panel import DEPTH, WIDEST
@@ -37,7 +37,7 @@ from jstitch.codegen.kernel_ir import (
     Store,
 )
 from jstitch.codegen.map_kernel import map_lanes
-from jstitch.ir.expr import Const, Expr, Ref, call
+from jstitch.ir.expr import Const, Expr, Ref, call, refs
 from jstitch.ir.index import (
     Atom,
     FloorDiv,
@@ -173,8 +173,7 @@ class _Sums:
                 return None
         sums = last == total and plus == call("add_reassoc", Ref(total), Ref(times))
         from_zero = init == Const(0.0, DType.F32)
-        once = all(i.depth == 2 for i in nest.after)
-        if name != ROW or min(columns, turns) < 2 or not (sums and from_zero and once):
+        if name != ROW or min(columns, turns) < 2 or not (sums and from_zero):
             return None
         factors = _factors(loads)
         if factors is None or product != call("mul", *map(Ref, factors)):
@@ -233,19 +232,70 @@ def _converted(value: Expr, loads: Mapping[str, Load]) -> str | None:
 
 
 def _tiled(nest: Nest, lane: Lane, panel: Buffer, arena: _Arena) -> list[Nest]:
-    """The nest as a Product, and what else is done with its sums; or as it is."""
-    sums = _Sums.of(nest)
-    if sums is None:
+    """The nest as Products, one for each of its sums, and what else is done with these; or as it is."""
+    if not nest.accumulators or any(i.depth != 2 for i in nest.after):
         return [nest]
-    stored = sums.stored()
-    if stored is not None and (product := sums.product(stored, lane, panel)) is not None:
-        rest = nest.after[1:]
-    else:
-        before = list(arena.buffers), arena.nbytes
-        stored = sums.tile(lane, arena)
-        product, rest = sums.product(stored, lane, panel), nest.after
-        if product is None:
+    before = list(arena.buffers), arena.nbytes
+    made: list[Nest] = []
+    again: list[Load] = []
+    uses = _uses(nest)
+    for a in nest.accumulators:
+        own = tuple(uses.pop(frozenset((a.name,)), ()))
+        part = replace(nest, accumulators=(a,), body=_needed(nest.body, {a.name}), after=own)
+        placed = _placed(part, lane, panel, arena)
+        if placed is None:
             arena.buffers, arena.nbytes = before
             return [nest]
-    again = Load(sums.total, stored.buffer, stored.offset, stored.depth)
-    return [product, *([Nest(nest.loops[:2], (), (again, *rest), ())] if rest else [])]
+        product, store, rest = placed
+        again.append(Load(a.name, store.buffer, store.offset, store.depth))
+        made += [product, *([_after(nest, again[-1:], rest)] if rest else [])]
+    joint = [i for i in nest.after if any(i in used for used in uses.values())]
+    return [*made, *([_after(nest, again, joint)] if joint else [])]
+
+
+def _after(nest: Nest, sums: Sequence[Load], rest: Sequence[Instr]) -> Nest:
+    """What is done with sums that are somewhere now."""
+    return Nest(nest.loops[:2], (), (*sums, *rest), ())
+
+
+def _placed(
+    part: Nest, lane: Lane, panel: Buffer, arena: _Arena
+) -> tuple[Product, Store, Sequence[Instr]] | None:
+    """The product that a nest of one sum is, where its sums go, and what else is done with them."""
+    sums = _Sums.of(part)
+    if sums is None:
+        return None
+    stored = sums.stored()
+    if stored is not None and (product := sums.product(stored, lane, panel)) is not None:
+        return product, stored, part.after[1:]
+    tile = sums.tile(lane, arena)
+    product = sums.product(tile, lane, panel)
+    return None if product is None else (product, tile, part.after)
+
+
+def _uses(nest: Nest) -> dict[frozenset[str], list[Instr]]:
+    """The accumulators that stores behind the inner loop wait for -> those, and what they need, in order."""
+    depends = {a.name: frozenset((a.name,)) for a in nest.accumulators}
+    stores: dict[frozenset[str], list[Store]] = {}
+    for i in nest.after:
+        names = refs(i.value) if isinstance(i, Let | Store) else ()
+        reached = frozenset().union(*(depends.get(name, frozenset()) for name in names))
+        if isinstance(i, Store):
+            stores.setdefault(reached, []).append(i)
+        else:
+            depends[i.name] = reached
+    found = {}
+    for reached, group in stores.items():
+        needed = _needed(nest.after, {name for store in group for name in refs(store.value)})
+        found[reached] = [i for i in nest.after if i in needed or i in group]
+    return found
+
+
+def _needed(instructions: Sequence[Instr], names: Iterable[str]) -> tuple[Instr, ...]:
+    """Those that make these values, in order."""
+    wanted, found = set(names), list[Instr]()
+    for i in reversed(instructions):
+        if not isinstance(i, Store) and i.name in wanted:
+            found.append(i)
+            wanted.update(refs(i.value) if isinstance(i, Let) else ())
+    return tuple(found[::-1])

@@ -13,7 +13,6 @@ import pytest
 
 import jstitch
 from jstitch.codegen.interpret_kernel import interpret_kernel
-from jstitch.codegen.kernel_ir import Kernel, Product
 from jstitch.passes.fuse.find_chains import CHAIN, Chains, find_chains
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
@@ -80,11 +79,6 @@ def program(seed: int) -> Program:
     return f, [numbers.standard_normal(shape).astype(kind) for shape in shapes]
 
 
-def products(kernel: Kernel) -> int:
-    stages = (s for phase in kernel.phases for lane in phase.lanes for s in lane.stages)
-    return sum(isinstance(nest, Product) for stage in stages for nest in stage.nests)
-
-
 def close(found: Sequence[Array], f: Callable[..., Any], args: Sequence[np.ndarray]) -> None:
     """As float64 has it; of bf16, at most twice as far from it as `jax.jit` is, or by a unit."""
     with jax.enable_x64(True):
@@ -111,7 +105,7 @@ def test_drawn_chains_are_one_kernel(seed: int) -> None:
     what = pattern.ops, pattern.inputs, pattern.outputs
     kernel = schedule_kernel(lower_kernel("chain", *what, context.profile), context)
     check_kernel(kernel)
-    assert products(kernel) == 2
+    assert kernel.products == 2
     if pattern.outputs == graph.outputs and list(pattern.inputs) == list(graph.inputs):
         close(interpret_kernel(kernel, [a.copy() for a in args]), f, args)
     jitted = jstitch.jit(f, options=jstitch.CompileOptions(tune="off", strict=True, verify=True))

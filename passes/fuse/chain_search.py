@@ -1,0 +1,127 @@
+"""What lies between products: from one product back to others, through what a kernel of rows can hold.
+
+%s = dot_general %q, %k;  %p = softmax of %s's rows;  %o = dot_general %p, %v
+behind(%o)      ->  {%s ... %p, %o}
+around(those)   ->  those with a product that reads %p too, or with the one that makes %q
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.ops import OpClass, lookup
+from jstitch.passes.base.plan import is_free
+from jstitch.passes.fuse.plan_layers import partition_reason
+from jstitch.passes.lower.store_turned import RESHAPE, TRANSPOSE
+from jstitch.passes.lower.write_products import is_product
+
+MOST_OPS = 100  # between two products
+
+
+@dataclass(frozen=True)
+class ChainSearch:
+    """What lies between a frame's products. place: of each op, in program order."""
+
+    frame: Graph
+    producers: Mapping[Value, Op]
+    users: Mapping[Value, list[Op]]
+    place: Mapping[Op, int]
+
+    @classmethod
+    def of(cls, frame: Graph) -> ChainSearch:
+        return cls(frame, frame.producers(), frame.users(), {op: n for n, op in enumerate(frame.ops)})
+
+    def behind(self, last: Op, taken: set[Op]) -> Iterator[list[Op]]:
+        """The ops of chains that end with this product, in program order."""
+        for start in sorted(last.operands, key=lambda v: -v.tensor.size):
+            between = self._reached(start, taken)
+            sizes = {op.result.tensor.size for op in between if is_product(op)}
+            if start.tensor.size not in sizes or len(between) > MOST_OPS:
+                continue
+            inside = self._from(between)
+            if self.producers[start] in inside:
+                yield self._with_own(last, inside, taken)
+
+    def around(self, chain: Sequence[Op], taken: set[Op]) -> Iterator[list[Op]]:
+        """The chain with one more product, which reads what it makes or makes what it reads."""
+        inside = set(chain)
+        made = {v for op in chain for v in op.results}
+        for last in filter(is_product, self.frame.ops):
+            if last in inside or last in taken:
+                continue
+            for start in last.operands:
+                between = self._reached(start, taken | inside)
+                read = {v for op in (*between, last) for v in op.operands}
+                if len(between) <= MOST_OPS and not made.isdisjoint(read):
+                    more = self._from(between, made)
+                    yield self._with_own(last, inside | more, taken)
+        for v in dict.fromkeys(v for op in chain for v in op.operands if v not in made):
+            between = self._reached(v, taken | inside)
+            sizes = {op.result.tensor.size for op in between if is_product(op)}
+            if v.tensor.size in sizes and len(between) <= MOST_OPS:
+                yield self._with_own(chain[-1], inside | self._from(between), taken)
+
+    def _reached(self, start: Value, taken: set[Op]) -> set[Op]:
+        """What the value is made of, up to products and what kernels do not hold."""
+        found: set[Op] = set()
+        todo = [start]
+        while todo and len(found) <= MOST_OPS:
+            op = self.producers.get(todo.pop())
+            if op is None or op in found or op in taken or is_free(op):
+                continue
+            if is_product(op):
+                found.add(op)
+            elif partition_reason(op) is None:
+                found.add(op)
+                todo += op.operands
+        return found
+
+    def _from(self, between: Iterable[Op], given: Iterable[Value] = ()) -> set[Op]:
+        """Those of the ops that are products, or depend on one or on what is given."""
+        made = set(given)
+        inside: set[Op] = set()
+        for op in sorted(between, key=self.place.__getitem__):
+            if is_product(op) or not made.isdisjoint(op.operands):
+                inside.add(op)
+                made.update(op.results)
+        return inside
+
+    def _moved(self, last: Op) -> Iterator[Op]:
+        """The op, and what gives its result another shape: that is stored where it belongs."""
+        yield last
+        users = self.users.get(last.result, [])
+        while len(users) == 1 and users[0].name in (TRANSPOSE, RESHAPE):
+            if last.result in self.frame.outputs:
+                return
+            last = users[0]
+            yield last
+            users = self.users.get(last.result, [])
+
+    def _with_own(self, last: Op, inside: set[Op], taken: set[Op]) -> list[Op]:
+        """With what nobody else reads: masks and biases of what lies between, and shapes of operands."""
+        inside = {*inside, *self._moved(last)}
+        todo = [(-self.place[op], op) for op in inside]
+        heapq.heapify(todo)
+        while todo:  # the last op first: by its turn, all that read it have had theirs
+            _, op = heapq.heappop(todo)
+            for maker in dict.fromkeys(self.producers.get(v) for v in op.operands):
+                if maker is not None and maker not in inside and self._is_own(maker, inside, taken):
+                    inside.add(maker)
+                    heapq.heappush(todo, (-self.place[maker], maker))
+        return sorted(inside, key=self.place.__getitem__)
+
+    def _is_own(self, op: Op, inside: set[Op], taken: set[Op]) -> bool:
+        if op in taken or is_free(op) or partition_reason(op) is not None:
+            return False
+        users = {user for v in op.results for user in self.users.get(v, ())}
+        kind = lookup(op.name).op_class
+        read_by_products = any(is_product(user) for user in users)
+        return (
+            users <= inside
+            and not any(v in self.frame.outputs for v in op.results)
+            and kind is not OpClass.REDUCTION
+            and (kind is OpClass.SHAPE or not read_by_products)
+        )

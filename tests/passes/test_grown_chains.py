@@ -1,0 +1,131 @@
+"""Chains of more than two products: layers behind one another, gates, heads, residuals, gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jstitch
+from jstitch.passes.fuse.find_chains import MOST_PRODUCTS, find_chains
+from jstitch.passes.lower.check_kernel import check_kernel
+from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.lower.write_products import is_product
+from jstitch.passes.schedule.kernel_passes import schedule_kernel
+from tests.contexts import CPU_PROFILE, on
+from tests.passes.test_own_columns import graph_of
+
+Array = Any
+OFF = jstitch.CompileOptions(tune="off", strict=True, verify=True)
+
+
+def _normed(x: Array) -> Array:
+    return x * jax.lax.rsqrt(jnp.mean(x * x, -1, keepdims=True) + 1e-5)
+
+
+ACTIVATIONS = (jax.nn.relu, jnp.tanh, jax.nn.gelu, jax.nn.silu, _normed, lambda x: x)
+
+
+def network(seed: int) -> tuple[Callable[..., Any], list[np.ndarray]]:
+    """Dense layers, some with biases, gates or residuals, one or two heads; values, or gradients."""
+    random, numbers = Random(seed), np.random.default_rng(seed)
+    rows, width = random.choice((12, 48, 64, 100, 197)), random.choice((3, 8, 17, 32, 64))
+    layers, shapes = [], [(rows, width)]
+    for _ in range(random.randint(1, 5)):
+        wide = width if random.random() < 0.4 else random.choice((1, 5, 16, 40, 96))
+        layers.append(
+            (random.choice(ACTIVATIONS), random.choice(("plain", "bias", "gate", "residual")), wide)
+        )
+        shapes += [(width, wide), (width, wide) if layers[-1][1] == "gate" else (wide,)]
+        width = wide
+    heads = [(width, random.choice((1, 7, 16))) for _ in range(random.randint(1, 2))]
+
+    def f(x: Array, *weights: Array) -> Any:
+        for n, (act, kind, _) in enumerate(layers):
+            first, second = weights[2 * n : 2 * n + 2]
+            y = x @ first + (second if kind == "bias" else 0.0)
+            y = act(y) * (x @ second) if kind == "gate" else act(y)
+            x = x + y if kind == "residual" and x.shape == y.shape else y
+        return tuple(x @ head for head in weights[2 * len(layers) :])
+
+    def gradient(*args: Array) -> Any:
+        return jax.grad(lambda *args: sum(jnp.sum(jnp.sin(o)) for o in f(*args)), range(len(args)))(*args)
+
+    args = [numbers.standard_normal(s).astype(np.float32) * s[0] ** -0.5 for s in (*shapes, *heads)]
+    return gradient if random.random() < 0.4 else f, args
+
+
+def close(found: Sequence[Array], f: Callable[..., Any], args: Sequence[np.ndarray]) -> None:
+    """At most twice as far from what float64 has as `jax.jit` is, but for a few units."""
+    with jax.enable_x64(True):
+        exact = [np.asarray(x) for x in jax.tree.leaves(jax.jit(f)(*(np.float64(a) for a in args)))]
+    for ours, theirs, best in zip(found, jax.tree.leaves(jax.jit(f)(*args)), exact, strict=True):
+        error, allowed = (np.abs(np.float64(x) - best).max() for x in (ours, theirs))
+        assert error <= 2 * allowed + 1e-5 * max(1.0, np.abs(best).max())
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_drawn_networks(seed: int) -> None:
+    """Every kernel is right to the check of kernels, and the whole on this machine."""
+    f, args = network(seed)
+    context = on(CPU_PROFILE, tune="off")
+    for pattern in find_chains(graph_of(f, args, context), context).patterns:
+        what = pattern.ops, pattern.inputs, pattern.outputs
+        kernel = schedule_kernel(lower_kernel("chain", *what, context.profile), context)
+        check_kernel(kernel)
+        assert kernel.products == sum(map(is_product, pattern.ops)) <= MOST_PRODUCTS
+    close(jax.tree.leaves(jstitch.jit(f, options=OFF)(*args)), f, args)
+
+
+def _layers(x: Array, *weights: Array) -> Array:
+    for w in weights:
+        x = jnp.tanh(x @ w)
+    return x
+
+
+def _heads(x: Array, up: Array, mean: Array, width: Array) -> Any:
+    h = jax.nn.gelu(x @ up)
+    return h @ mean, jnp.exp(h @ width)
+
+
+def _gated(x: Array, gate: Array, up: Array, down: Array) -> Array:
+    return (jax.nn.silu(x @ gate) * (x @ up)) @ down
+
+
+@pytest.mark.parametrize(
+    ("f", "shapes", "products"),
+    [
+        (_layers, [(256, 32), (32, 64), (64, 64), (64, 64), (64, 8)], 4),
+        (_layers, [(256, 32), *[(32, 32)] * (MOST_PRODUCTS + 1)], MOST_PRODUCTS),
+        (_heads, [(256, 32), (32, 64), (64, 16), (64, 16)], 3),
+        (_gated, [(256, 32), (32, 64), (32, 64), (64, 32)], 3),
+    ],
+)
+def test_all_products_of_a_chain_are_one_kernel(
+    f: Callable[..., Any], shapes: Sequence[tuple[int, int]], products: int
+) -> None:
+    context = on(CPU_PROFILE, tune="off")
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    first, *_ = find_chains(graph_of(f, args, context), context).patterns
+    assert sum(map(is_product, first.ops)) == products
+
+
+def test_what_waits_for_the_chain_outside_is_not_in_it() -> None:
+    """The sort lies between: its result comes back to the last product, which no kernel could wait for."""
+
+    def f(x: Array, a: Array, b: Array, c: Array) -> Array:
+        h = jnp.tanh(x @ a)
+        y = h @ b
+        return (y + jnp.sort(y, axis=0)) @ c
+
+    context = on(CPU_PROFILE, tune="off")
+    shapes = (64, 32), (32, 48), (48, 48), (48, 16)
+    args = [np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in shapes]
+    (pattern,) = find_chains(graph_of(f, args, context), context).patterns
+    assert sum(map(is_product, pattern.ops)) == 2
+    close(jax.tree.leaves(jstitch.jit(f, options=OFF)(*args)), f, args)

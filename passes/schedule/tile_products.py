@@ -188,7 +188,7 @@ class _Sums:
                 return store if buffer not in [x.buffer for x in self.factors] else None
         return None
 
-    def tile(self, lane: Lane, arena: _Arena) -> Store:
+    def stored_apart(self, lane: Lane, arena: _Arena) -> Store:
         """To a tile of their own."""
         _, column, _ = self.nest.loops
         tile = arena.tile(f"sums{len(arena.buffers)}", TensorType((lane.step, column.hi), DType.F32))
@@ -268,7 +268,7 @@ def _placed(
     stored = sums.stored()
     if stored is not None and (product := sums.product(stored, lane, panel)) is not None:
         return product, stored, part.after[1:]
-    tile = sums.tile(lane, arena)
+    tile = sums.stored_apart(lane, arena)
     product = sums.product(tile, lane, panel)
     return None if product is None else (product, tile, part.after)
 

@@ -8,7 +8,7 @@ around(those)   ->  those with a product that reads %p too, or with the one that
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jstitch.ir.graph import Graph, Op, Value
@@ -49,9 +49,7 @@ class ChainSearch:
         """The chain with one more product, which reads what it makes or makes what it reads."""
         inside = set(chain)
         made = {v for op in chain for v in op.results}
-        for last in filter(is_product, self.frame.ops):
-            if last in inside or last in taken:
-                continue
+        for last in self._readers(made, taken | inside):
             for start in last.operands:
                 between = self._reached(start, taken | inside)
                 read = {v for op in (*between, last) for v in op.operands}
@@ -63,6 +61,26 @@ class ChainSearch:
             sizes = {op.result.tensor.size for op in between if is_product(op)}
             if v.tensor.size in sizes and len(between) <= MOST_OPS:
                 yield self._with_own(chain[-1], inside | self._from(between), taken)
+
+    def _readers(self, made: Iterable[Value], taken: Container[Op]) -> list[Op]:
+        """Products that read the values, or what kernels make of them, in program order."""
+        found: set[Op] = set()
+        todo = list(made)
+        while todo and len(found) <= MOST_OPS:
+            for op in self.users.get(todo.pop(), ()):
+                if op in found or op in taken or not (is_product(op) or partition_reason(op) is None):
+                    continue
+                found.add(op)
+                todo += () if is_product(op) else op.results
+        return sorted(filter(is_product, found), key=self.place.__getitem__)
+
+    def is_written(self, v: Value) -> bool:
+        """Whether XLA's program writes it: elementwise ops alone make what they read of it again."""
+        if v in self.frame.outputs or v not in self.producers:
+            return True
+        readers = (lookup(op.name).op_class for op in self.users.get(v, ()))
+        made = lookup(self.producers[v].name).op_class
+        return not made.is_elementwise or any(not (k.is_elementwise or k is OpClass.SHAPE) for k in readers)
 
     def _reached(self, start: Value, taken: set[Op]) -> set[Op]:
         """What the value is made of, up to products and what kernels do not hold."""

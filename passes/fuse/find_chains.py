@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op
 from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free, make_pattern, with_constants
 from jstitch.passes.base.product_side import PRODUCT
-from jstitch.passes.cost.cost_model import xla_cost
+from jstitch.passes.cost.cost_model import xla_cost, xla_kernels
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.fuse.chain_search import MOST_OPS, ChainSearch
 from jstitch.passes.fuse.convexity import waits_for_itself
@@ -31,6 +31,7 @@ from jstitch.passes.schedule.kernel_passes import schedule_kernel
 CHAIN = "find_chains"
 """The origin of a chain's pattern."""
 MOST_PRODUCTS = 16  # of a chain
+WRITES = "its kernel would write {found} bytes, XLA's own {bound}: they make again what is cheap"
 ALONE = Reason(
     "alone", f"no other product's rows become its own within {MOST_OPS} ops: left to XLA's library"
 )
@@ -61,7 +62,7 @@ def find_chains(frame: Graph, context: Context) -> Chains:
     for op in sorted(filter(is_product, products), key=lambda op: -max(v.tensor.size for v in op.operands)):
         for ops in search.behind(op, taken) if op not in taken else ():
             pattern = make_pattern(frame, with_constants(ops, search.producers), CHAIN)
-            why = _why_not(pattern, context)
+            why = _why_not(pattern, search, context)
             if why is None:
                 found.append(_grown(pattern, search, taken, context))
                 taken.update(op for op in found[-1].ops if not is_free(op))
@@ -90,13 +91,31 @@ def _grown(pattern: FusionPattern, search: ChainSearch, taken: set[Op], context:
 
 def _is_better(more: FusionPattern, less: FusionPattern, search: ChainSearch, context: Context) -> bool:
     """Whether the larger one of two chains is one, and takes less time."""
-    if waits_for_itself(search.frame, more) or _by_tiles(more, Context(context.options, context.profile)):
+    if waits_for_itself(search.frame, more) or _why_not(more, search, context) is not None:
         return False
-    margin, machine = MARGINS[context.options.tune], context.machine
     rest = [op for op in more.ops if op not in less.ops]
-    alone = xla_cost(make_pattern(search.frame, with_constants(rest, search.producers), CHAIN), machine)
-    apart = judge(less, context.profile).ours_seconds + alone.seconds(machine)
-    return judge(more, context.profile).ours_seconds < margin * apart
+    alone = make_pattern(search.frame, with_constants(rest, search.producers), CHAIN)
+    theirs = xla_cost(_as_xla(alone, search), context.machine).seconds(context.machine)
+    apart = judge(less, context.profile).ours_seconds + theirs
+    return judge(more, context.profile).ours_seconds < MARGINS[context.options.tune] * apart
+
+
+def _as_xla(pattern: FusionPattern, search: ChainSearch) -> FusionPattern:
+    """With the outputs that XLA's program writes, too: others it makes again where they are read."""
+    return replace(pattern, outputs=tuple(filter(search.is_written, pattern.outputs)))
+
+
+def _judged(pattern: FusionPattern, search: ChainSearch, context: Context) -> Reason | None:
+    """Why it does not pay: by its time, or because it writes more than XLA's own program would."""
+    margin, machine, own = MARGINS[context.options.tune], context.machine, _as_xla(pattern, search)
+    if margin == math.inf:
+        return None
+    verdict = replace(judge(pattern, context.profile), xla=xla_cost(own, machine))
+    if not verdict.is_within(margin):
+        return verdict.reason(margin)
+    ours = sum(v.tensor.nbytes for v in pattern.outputs)
+    theirs = sum(v.tensor.nbytes for v in xla_kernels(own, machine))
+    return Reason("gate", WRITES, ours, theirs) if ours > theirs else None
 
 
 def _kind(op: Op) -> Reason:
@@ -106,10 +125,9 @@ def _kind(op: Op) -> Reason:
     return Reason("product", f"no kernel multiplies matrices of {types}{algorithm}: left to XLA")
 
 
-def _why_not(pattern: FusionPattern, context: Context) -> Reason | None:
-    margin = MARGINS[context.options.tune]
-    if margin < math.inf and not (verdict := judge(pattern, context.profile)).is_within(margin):
-        return verdict.reason(margin)
+def _why_not(pattern: FusionPattern, search: ChainSearch, context: Context) -> Reason | None:
+    if (reason := _judged(pattern, search, context)) is not None:
+        return reason
     why = _by_tiles(pattern, Context(context.options, context.profile))
     return None if why is None else Reason("tiles", why)
 

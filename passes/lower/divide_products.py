@@ -53,7 +53,8 @@ def _divided_after(op: Op, makers: Mapping[Value, Op], readers: Mapping[Value, i
         return
     above, below = division.operands
     repeated = all(_repeats(below, d, makers) for d in left.contracted)
-    if not repeated or above.shape != below.shape or not _is_soft(above, makers):
+    floats = above.tensor.dtype in (DType.F32, DType.BF16)
+    if not (repeated and floats) or above.shape != below.shape or not _is_soft(above, makers):
         yield op
         return
     before = [] if above.type == left.value.type else [build.convert(above, left.value.tensor.dtype)]

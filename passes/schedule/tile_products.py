@@ -233,7 +233,8 @@ def _converted(value: Expr, loads: Mapping[str, Load]) -> str | None:
 
 def _tiled(nest: Nest, lane: Lane, panel: Buffer, arena: _Arena) -> list[Nest]:
     """The nest as Products, one for each of its sums, and what else is done with these; or as it is."""
-    if not nest.accumulators or any(i.depth != 2 for i in nest.after):
+    stores = any(isinstance(i, Store) for i in nest.body)
+    if not nest.accumulators or stores or any(i.depth != 2 for i in nest.after):
         return [nest]
     before = list(arena.buffers), arena.nbytes
     made: list[Nest] = []
@@ -241,7 +242,8 @@ def _tiled(nest: Nest, lane: Lane, panel: Buffer, arena: _Arena) -> list[Nest]:
     uses = _uses(nest)
     for a in nest.accumulators:
         own = tuple(uses.pop(frozenset((a.name,)), ()))
-        part = replace(nest, accumulators=(a,), body=_needed(nest.body, {a.name}), after=own)
+        body, combines = _needed(nest.body, {a.name}), [c for c in nest.combines if c.names == (a.name,)]
+        part = replace(nest, accumulators=(a,), body=body, after=own, combines=tuple(combines))
         placed = _placed(part, lane, panel, arena)
         if placed is None:
             arena.buffers, arena.nbytes = before

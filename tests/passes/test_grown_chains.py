@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -12,11 +13,16 @@ import numpy as np
 import pytest
 
 import jstitch
+from jstitch.codegen.kernel_ir import Nest, Store
+from jstitch.codegen.map_kernel import map_lanes, map_nests
+from jstitch.ir.expr import Ref
+from jstitch.ir.index import const
 from jstitch.passes.fuse.find_chains import MOST_PRODUCTS, find_chains
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.lower.write_products import is_product
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
+from jstitch.passes.schedule.tile_products import tile_products
 from tests.contexts import CPU_PROFILE, on
 from tests.passes.test_own_columns import graph_of
 
@@ -129,3 +135,33 @@ def test_what_waits_for_the_chain_outside_is_not_in_it() -> None:
     (pattern,) = find_chains(graph_of(f, args, context), context).patterns
     assert sum(map(is_product, pattern.ops)) == 2
     close(jax.tree.leaves(jstitch.jit(f, options=OFF)(*args)), f, args)
+
+
+def test_a_chain_that_writes_more_than_xla_would_is_none() -> None:
+    """Its backward pass reads elementwise results of a layer, which XLA makes again there."""
+
+    def loss(x: Array, up: Array, bias: Array, gate: Array, other: Array) -> Array:
+        h = jax.nn.gelu(x @ up + bias)
+        return jnp.sum(jnp.sin(jnp.tanh(h @ gate) * (h @ other)))
+
+    shapes = (1024, 8), (8, 128), (128,), (128, 128), (128, 128)
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    graph = graph_of(jax.grad(loss, range(5)), args, on(CPU_PROFILE))
+    assert any("would write" in str(why) for why in find_chains(graph, on(CPU_PROFILE)).refused.values())
+
+
+def test_sums_with_another_store_beside_them_are_no_product() -> None:
+    """What the inner loop stores would be lost."""
+    context = on(CPU_PROFILE, tune="off")
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 32), (32, 48), (48, 16))]
+    (pattern,) = find_chains(graph_of(_layers, args, context), context).patterns
+    kernel = lower_kernel("chain", pattern.ops, pattern.inputs, pattern.outputs, context.profile)
+
+    def with_store(nest: Nest) -> Nest:
+        if not nest.accumulators:
+            return nest
+        store = Store(kernel.results[0], const(0), Ref(nest.accumulators[0].name), 3)
+        return replace(nest, body=(*nest.body, store))
+
+    assert tile_products(kernel).products == 2
+    assert tile_products(map_lanes(kernel, lambda lane: map_nests(lane, with_store))).products == 0

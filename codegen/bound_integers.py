@@ -270,6 +270,8 @@ class _Walk:
             case "int64", [Datum(dtype)]:
                 return Whole(_range(dtype), WIDE)
         if (memory := MEMORY.get(name)) is not None:
+            if memory.verb == "copy":
+                self.access(node, replace(memory, shared=False), values[2:])
             return self.access(node, memory, values)
         return _result(name, values)
 

@@ -15,27 +15,22 @@ from dataclasses import dataclass, replace
 
 from jstitch.codegen.interval import Interval, point
 from jstitch.codegen.launch_ir import (
-    THREAD,
     Assign,
     Comment,
-    Elements,
-    Equal,
     Flag,
     For,
     Get,
     If,
     Integer,
-    IsSet,
-    Less,
     Pointer,
     Read,
     Registers,
     Shuffle,
     Statement,
-    Test,
     Unroll,
     Write,
 )
+from jstitch.codegen.launch_places import THREAD, Elements, Equal, IsSet, Less, Test
 from jstitch.ir.expr import Expr, numbers, refs
 from jstitch.ir.index import Atom, Clamp, Dynamic, FloorDiv, Index, Mod, Var
 

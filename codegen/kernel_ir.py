@@ -188,14 +188,14 @@ class Matrix:
 class Product(Nest):
     """A nest that computes result[i, j] = sum over k of left[i, k] * right[k, j] for the rows i of a step.
 
-    sizes: how many i, j and k there are. panel: room for a part of the right operand.
+    sizes: how many i, j and k there are. panel: room for a part of the right operand, on a CPU.
     """
 
     left: Matrix
     right: Matrix
     result: Matrix
     sizes: tuple[int, int, int]
-    panel: Buffer
+    panel: Buffer | None = None
 
 
 @dataclass(frozen=True)
@@ -230,6 +230,7 @@ START = Var("start", 1 << 62)  # of a block: the loop's variable in its first tu
 OTHER = "_other"
 ROW = "r"  # the row loop's variable
 STEP = "q"  # the number of the current row step
+ROW_IN_STEP = "row_in_step"
 FLAT_ALIGN = 16  # elements; flat lanes are cut at multiples, so that vector loops start aligned
 PROGRAM = "p"  # the program's number in its lane
 STRIP = "strip"  # the program's strip of columns
@@ -256,6 +257,11 @@ class Lane:
     counted: bool = False
     shares: bool = True
     owns: int = 0
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether some of its nests are products of matrices."""
+        return any(isinstance(nest, Product) for stage in self.stages for nest in stage.nests)
 
     @property
     def rows_in_words(self) -> str:

@@ -4,6 +4,7 @@
     PhaseCode  ::= programs, body: Statement*                                        a parallel loop on a CPU
     Statement  ::= Comment | Integer | Flag | Assign | Read | Write | For | If       on both
                  | Pointer | Registers | Get | Put | Unroll | Shuffle | Barrier      on GPUs
+                 | CopyAsync | CommitCopies | AwaitCopies | LoadMatrices | MultiplyAdd
                  | Address | Prefetch | Stream | Fence | Multiply                    on CPUs
     Memory     ::= Global(pointer) | Shared(first byte) | Apart(pointer, scope)
     Test       ::= Less | Equal | IsSet
@@ -24,81 +25,10 @@ import enum
 from dataclasses import dataclass
 from typing import Literal
 
+from jstitch.codegen.launch_places import Apart, Elements, Global, Memory, Shared, Test
 from jstitch.ir.expr import Expr
-from jstitch.ir.index import Index, Var, var
+from jstitch.ir.index import Index
 from jstitch.ir.types import DType
-
-MOST_CTAS = (1 << 31) - 1  # of a grid's first dimension
-THREAD = var(Var("thread()", 1024))
-"""The thread's number in its CTA."""
-CTA = var(Var("block()", MOST_CTAS))
-"""The CTA's number in the grid."""
-FAR = 1 << 62  # of numbers whose range nobody asks for
-PROGRAM = var(Var("p", FAR))
-"""The number of the CTA, or of the task on a CPU, among those of its lane."""
-TASK = var(Var("program", FAR))
-"""The number of the task in its phase, on a CPU."""
-
-
-@dataclass(frozen=True)
-class Global:
-    """A buffer, by the name of its pointer. invariant: nobody writes it while the launch runs."""
-
-    pointer: str
-    invariant: bool = False
-
-
-@dataclass(frozen=True)
-class Shared:
-    """The shared memory of the CTA, from byte `base` on."""
-
-    base: Index
-
-
-@dataclass(frozen=True)
-class Apart:
-    """A buffer, by the name of its pointer, on a CPU. scope: buffers of two numbers share no byte."""
-
-    pointer: str
-    scope: int
-
-
-Memory = Global | Shared | Apart
-
-
-@dataclass(frozen=True)
-class Elements:
-    """Neighbours of an array of registers, from `first` on: what a vector is stored from."""
-
-    array: str
-    first: Index
-
-
-@dataclass(frozen=True)
-class Less:
-    """left < right"""
-
-    left: Index
-    right: Index
-
-
-@dataclass(frozen=True)
-class Equal:
-    """left == right"""
-
-    left: Index
-    right: Index
-
-
-@dataclass(frozen=True)
-class IsSet:
-    """A flag."""
-
-    name: str
-
-
-Test = Less | Equal | IsSet
-
 
 # -- statements -----------------------------------------------------------------------------------------
 
@@ -268,6 +198,59 @@ class Shuffle:
     mask: int
 
 
+@dataclass(frozen=True)
+class CopyAsync:
+    """16 bytes from to[at] on become those from source[place] on, while the thread goes on."""
+
+    to: Shared
+    at: Index
+    source: Global
+    place: Index
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class CommitCopies:
+    """The copies that the thread began since the last such statement are a group."""
+
+
+@dataclass(frozen=True)
+class AwaitCopies:
+    """Of the thread's groups of copies, at most `pending` are still under way afterwards."""
+
+    pending: int
+
+
+@dataclass(frozen=True)
+class LoadMatrices:
+    """array[first + n] = the thread's part of matrix n of four, of 8 x 8 elements of 16 bits.
+
+    memory[at]: in thread 8 * n + i of the warp, the first of the eight elements of row i of matrix n. Thread
+    4 * i + j holds elements 2 * j and 2 * j + 1 of row i; turned: of column i.
+    """
+
+    array: str
+    first: Index
+    memory: Shared
+    at: Index
+    dtype: DType
+    turned: bool = False
+
+
+@dataclass(frozen=True)
+class MultiplyAdd:
+    """sums[i, j] += sum over k of left[i, k] * right[k, j], 16 x 8 x 16 elements, by a warp (mma.m16n8k16).
+
+    Arrays, each with the first element of the thread's part: four sums of f32; four pairs of the left
+    operand, two of the right one, of elements of `dtype`.
+    """
+
+    sums: Elements
+    left: Elements
+    right: Elements
+    dtype: DType
+
+
 class Scope(enum.Enum):
     """Which threads wait for each other."""
 
@@ -330,6 +313,11 @@ Statement = (
     | Multiply
     | Shuffle
     | Barrier
+    | CopyAsync
+    | CommitCopies
+    | AwaitCopies
+    | LoadMatrices
+    | MultiplyAdd
     | For
     | Unroll
     | If

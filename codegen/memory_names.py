@@ -15,7 +15,10 @@ WIDTHS = (1, 2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class MemoryName:
-    """verb: load, store, or read: load what nobody writes. shared: of the arena."""
+    """verb: load, store, or read: load what nobody writes. shared: of the arena.
+
+    copy: from global memory, while the thread goes on; matrices, turned: what a warp multiplies.
+    """
 
     verb: str
     shared: bool
@@ -36,4 +39,9 @@ _ALL = (
     if kernel_name(dtype) is not None
     for width in WIDTHS
 )
-MEMORY = {found.name: found for found in _ALL}
+_MATRICES = (
+    MemoryName(verb, True, dtype, 8)
+    for verb in ("copy", "matrices", "turned")
+    for dtype in (DType.F16, DType.BF16)
+)
+MEMORY = {found.name: found for found in (*_ALL, *_MATRICES)}

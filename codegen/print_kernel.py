@@ -75,7 +75,8 @@ def _product(p: Product) -> str:
     """By registers: the nest that follows says what is computed."""
     m, n, k = p.sizes
     sides = f"{_matrix(p.left, m, k)} * {_matrix(p.right, k, n)}"
-    return f"by tiles of registers: {_matrix(p.result, m, n)} = {sides}, packed in {p.panel.name}"
+    packed = f", packed in {p.panel.name}" if p.panel is not None else ""
+    return f"by tiles of registers: {_matrix(p.result, m, n)} = {sides}{packed}"
 
 
 def _matrix(x: Matrix, rows: int, columns: int) -> str:

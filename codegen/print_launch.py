@@ -14,24 +14,22 @@ from functools import singledispatch
 from jstitch.codegen.branches import indent
 from jstitch.codegen.launch_ir import (
     Address,
-    Apart,
     Assign,
+    AwaitCopies,
     Barrier,
     Comment,
-    Elements,
-    Equal,
+    CommitCopies,
+    CopyAsync,
     Fence,
     Flag,
     For,
     Get,
-    Global,
     If,
     Integer,
-    IsSet,
     LaunchCode,
-    Less,
-    Memory,
+    LoadMatrices,
     Multiply,
+    MultiplyAdd,
     PhaseCode,
     Pointer,
     Prefetch,
@@ -39,14 +37,13 @@ from jstitch.codegen.launch_ir import (
     Read,
     Registers,
     Scope,
-    Shared,
     Shuffle,
     Statement,
     Stream,
-    Test,
     Unroll,
     Write,
 )
+from jstitch.codegen.launch_places import Apart, Elements, Equal, Global, IsSet, Less, Memory, Shared, Test
 from jstitch.codegen.print_expr import print_expr
 from jstitch.codegen.print_index import print_index
 from jstitch.ir.index import const
@@ -179,6 +176,35 @@ def _(s: Barrier) -> Iterable[str]:
         case Scope.CTA:
             call = "barrier()"
     yield f"{call}  # {s.why}"
+
+
+@_lines.register
+def _(s: CopyAsync) -> Iterable[str]:
+    places = f"{_first(s.to)}, {print_index(s.at)}, {s.source.pointer}, {print_index(s.place)}"
+    yield f"shared_copy_{suffix(s.dtype)}x8({places})"
+
+
+@_lines.register
+def _(s: CommitCopies) -> Iterable[str]:
+    yield "commit_copies()"
+
+
+@_lines.register
+def _(s: AwaitCopies) -> Iterable[str]:
+    yield f"await_copies({s.pending})"
+
+
+@_lines.register
+def _(s: LoadMatrices) -> Iterable[str]:
+    verb = "turned" if s.turned else "matrices"
+    places = f"{_first(s.memory)}, {print_index(s.at)}, {s.array}, {print_index(s.first)}"
+    yield f"shared_{verb}_{suffix(s.dtype)}x8({places})"
+
+
+@_lines.register
+def _(s: MultiplyAdd) -> Iterable[str]:
+    parts = (f"{part.array}, {print_index(part.first)}" for part in (s.sums, s.left, s.right))
+    yield f"multiply_add_{suffix(s.dtype)}({', '.join(parts)})"
 
 
 @_lines.register

@@ -28,6 +28,8 @@ class DeviceSpec:
     shared_reserved: what the driver takes from each CTA's share; shared_unit: granularity of shares.
     ptx_version: the `.version` to emit, the oldest that has what the kernels need.
     launch_seconds: what one more kernel costs in a stream. An estimate; CUDA graphs halve it, roughly.
+    tensor_macs: products of 16-bit floats that an SM adds up in f32 in a cycle; warp_macs: by instructions of
+    one warp (mma.sync), which newer architectures are not fastest with.
     """
 
     name: str
@@ -46,6 +48,8 @@ class DeviceSpec:
     threads_per_sm: int
     blocks_per_sm: int
     ptx_version: str
+    tensor_macs: int
+    warp_macs: int
     threads_per_block: int = 1024
     registers_per_sm: int = 65536
     registers_per_block: int = 65536
@@ -74,17 +78,19 @@ class _Limits:
     blocks_per_sm: int
     fpus_per_sm: int
     ptx_version: str
+    tensor_macs: int
+    warp_macs: int
 
 
 _LIMITS = {
-    (7, 0): _Limits(98304, 98304, 0, 256, 2048, 32, 64, "8.0"),
-    (7, 5): _Limits(65536, 65536, 0, 256, 1024, 16, 64, "8.0"),
-    (8, 0): _Limits(167936, 166912, 1024, 128, 2048, 32, 64, "8.0"),
-    (8, 6): _Limits(102400, 101376, 1024, 128, 1536, 16, 128, "8.0"),
-    (8, 9): _Limits(102400, 101376, 1024, 128, 1536, 24, 128, "8.0"),
-    (9, 0): _Limits(233472, 232448, 1024, 128, 2048, 32, 128, "8.0"),
-    (10, 0): _Limits(233472, 232448, 1024, 128, 2048, 32, 128, "8.6"),
-    (12, 0): _Limits(102400, 101376, 1024, 128, 1536, 24, 128, "8.7"),
+    (7, 0): _Limits(98304, 98304, 0, 256, 2048, 32, 64, "8.0", 512, 512),
+    (7, 5): _Limits(65536, 65536, 0, 256, 1024, 16, 64, "8.0", 512, 512),
+    (8, 0): _Limits(167936, 166912, 1024, 128, 2048, 32, 64, "8.0", 1024, 1024),
+    (8, 6): _Limits(102400, 101376, 1024, 128, 1536, 16, 128, "8.0", 512, 512),
+    (8, 9): _Limits(102400, 101376, 1024, 128, 1536, 24, 128, "8.0", 512, 512),
+    (9, 0): _Limits(233472, 232448, 1024, 128, 2048, 32, 128, "8.0", 2048, 1024),
+    (10, 0): _Limits(233472, 232448, 1024, 128, 2048, 32, 128, "8.6", 4096, 1024),
+    (12, 0): _Limits(102400, 101376, 1024, 128, 1536, 24, 128, "8.7", 512, 512),
 }
 
 _TOOLKIT = "13.0.0"  # that `jax[cuda13]` brings: XLA captures loops' bodies from 12.9 on

@@ -136,7 +136,7 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.ir.index:_atom_bounds": INDEX,
     "jstitch.ir.index:_rejoin": INDEX,
     "jstitch.ir.index:_substitute_atom": INDEX,
-    "jstitch.passes.schedule.tile_products:_atom_in_steps": INDEX,
+    "jstitch.codegen.step_places:_atom_in_steps": INDEX,
     "jstitch.ir.ops.effects:has_effects": REGIONS,
     "jstitch.ir.printer:_Printer.graph": REGIONS,
     "jstitch.ir.verify:_verify": REGIONS,

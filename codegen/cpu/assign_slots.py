@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Space
-from jstitch.codegen.launch_ir import FAR, Address
+from jstitch.codegen.launch_ir import Address
+from jstitch.codegen.launch_places import FAR
 from jstitch.ir.index import Index, Var, add, const, mul, var
 
 LANE = var(Var("lane", FAR))

@@ -13,9 +13,7 @@ from jstitch.codegen.check_body import ALL, BodyCheck, Value
 from jstitch.codegen.cpu.panel import PANEL_BYTES
 from jstitch.codegen.interval import Interval, point
 from jstitch.codegen.launch_ir import (
-    FAR,
     Address,
-    Apart,
     Fence,
     For,
     Integer,
@@ -29,6 +27,7 @@ from jstitch.codegen.launch_ir import (
     Unroll,
     Write,
 )
+from jstitch.codegen.launch_places import FAR, Apart
 from jstitch.ir.index import Index, Var, add, const, mul, substitute, var
 from jstitch.ir.types import DType
 

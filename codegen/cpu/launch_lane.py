@@ -32,9 +32,6 @@ from jstitch.codegen.kernel_ir import (
     touched_by,
 )
 from jstitch.codegen.launch_ir import (
-    FAR,
-    PROGRAM,
-    Apart,
     Assign,
     Body,
     Comment,
@@ -49,6 +46,7 @@ from jstitch.codegen.launch_ir import (
     Tile,
     Write,
 )
+from jstitch.codegen.launch_places import FAR, PROGRAM, Apart
 from jstitch.codegen.rename import rename_lane
 from jstitch.ir.expr import call
 from jstitch.ir.index import Index, Var, add, clamp, const, floordiv, mul, var
@@ -62,7 +60,8 @@ def buffers_of(lane: Lane) -> list[Buffer]:
     """Buffers that a lane touches, in order of first use."""
     touched = [b for i in instructions_of(lane.stages) for b in touched_by(i)]
     nests = (nest for stage in lane.stages for nest in stage.nests)
-    return list(dict.fromkeys((*touched, *(nest.panel for nest in nests if isinstance(nest, Product)))))
+    panels = (nest.panel for nest in nests if isinstance(nest, Product))
+    return list(dict.fromkeys((*touched, *(panel for panel in panels if panel is not None))))
 
 
 def instructions_of(stages: Sequence[Stage]) -> Iterator[Instr]:
@@ -130,6 +129,7 @@ class LaneWriter:
             Tile(self._memory(x.buffer), x.first, x.strides, x.buffer.type.dtype)
             for x in (p.result, p.left, p.right)
         )
+        assert p.panel is not None
         return Multiply(result, left, right, p.sizes, self._memory(p.panel))
 
     def _nest(self, nest: Nest, depth: int) -> Body:

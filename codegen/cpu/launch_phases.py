@@ -15,17 +15,8 @@ from jstitch.codegen.branches import choose_branch
 from jstitch.codegen.cpu.assign_slots import Place, Slots
 from jstitch.codegen.cpu.launch_lane import buffers_of, launch_lane
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase
-from jstitch.codegen.launch_ir import (
-    FAR,
-    TASK,
-    Body,
-    Comment,
-    If,
-    Integer,
-    KernelCode,
-    Less,
-    PhaseCode,
-)
+from jstitch.codegen.launch_ir import Body, Comment, If, Integer, KernelCode, PhaseCode
+from jstitch.codegen.launch_places import FAR, TASK, Less
 from jstitch.ir.index import Var, add, const, floordiv, mod, var
 
 _FIRST = var(Var("first", FAR))

@@ -13,24 +13,24 @@ from jstitch.codegen.cuda.deal import WARP
 from jstitch.codegen.cuda.exchange import TEAM_BARRIERS
 from jstitch.codegen.interval import Interval, point
 from jstitch.codegen.launch_ir import (
-    CTA,
-    MOST_CTAS,
-    THREAD,
-    Apart,
+    AwaitCopies,
     Barrier,
+    CommitCopies,
+    CopyAsync,
     Get,
-    Global,
     LaunchCode,
+    LoadMatrices,
+    MultiplyAdd,
     Pointer,
     Put,
     Read,
     Registers,
     Scope,
-    Shared,
     Shuffle,
     Statement,
     Write,
 )
+from jstitch.codegen.launch_places import CTA, MOST_CTAS, THREAD, Apart, Global, Shared
 from jstitch.ir.index import Index
 
 
@@ -68,8 +68,32 @@ class _LaunchCheck(BodyCheck):
                 self.names[name] = Value(alike=1)
             case Barrier():
                 self.barrier(s, alike)
+            case CopyAsync() | LoadMatrices():
+                self.matrices(s, alike)
+            case MultiplyAdd(sums, left, right):
+                self.together(s, "a product of a warp", WARP, alike)
+                for part, width in ((sums, 4), (left, 4), (right, 2)):
+                    self.element(part.array, self.index(part.first), width)
+            case CommitCopies() | AwaitCopies():
+                pass
             case _:
                 super().own(s, alike)
+
+    def matrices(self, s: CopyAsync | LoadMatrices, alike: int) -> None:
+        """What is copied, or read by a warp: eight neighbours of 16 bits, at a multiple of 16 bytes."""
+        at = self.index(s.at)
+        if isinstance(s, LoadMatrices):
+            self.together(s, "matrices of a warp", WARP, alike)
+            self.element(s.array, self.index(s.first), 4)
+        else:
+            self.pointer(s.source.pointer)
+            self.aligned(s, self.index(s.place))
+        self.aligned(s, at)
+        self.shared(s, s.memory if isinstance(s, LoadMatrices) else s.to, at, 8, s.dtype.itemsize)
+
+    def aligned(self, s: Statement, at: Value) -> None:
+        if at.multiple % 8:
+            self.complain(s, f"begins at a multiple of {at.multiple} elements, of 8 it should be")
 
     # -- who is there ---------------------------------------------------------------------------------
 
@@ -96,16 +120,20 @@ class _LaunchCheck(BodyCheck):
             case Global(pointer):
                 self.pointer(pointer)
                 return at.alike
-            case Shared(base):
-                start, size = self.index(base), s.dtype.itemsize
-                bytes_ = start.range + at.range * point(size)
-                if bytes_.low < 0 or bytes_.high + s.width * size > self.launch.shared_bytes:
-                    last = bytes_.high + s.width * size
-                    self.complain(s, f"may touch bytes [{bytes_.low}, {last}) of {self.launch.shared_bytes}")
-                return min(at.alike, start.alike)
+            case Shared():
+                return self.shared(s, s.memory, at, s.width, s.dtype.itemsize)
             case Apart(pointer):
                 self.complain(s, f"is of {pointer}, in the memory of a CPU")
                 return at.alike
+
+    def shared(self, s: Statement, memory: Shared, at: Value, width: int, size: int) -> int:
+        """How many threads touch the same `width` elements of `size` bytes; all within the CTA's memory."""
+        start = self.index(memory.base)
+        bytes_ = start.range + at.range * point(size)
+        last = bytes_.high + width * size
+        if bytes_.low < 0 or last > self.launch.shared_bytes:
+            self.complain(s, f"may touch bytes [{bytes_.low}, {last}) of {self.launch.shared_bytes}")
+        return min(at.alike, start.alike)
 
     def pointer(self, name: str) -> None:
         if name not in self.pointers:

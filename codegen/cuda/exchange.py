@@ -11,20 +11,18 @@ from dataclasses import dataclass
 from jstitch.codegen.cuda.deal import WARP
 from jstitch.codegen.kernel_ir import OTHER, Combine
 from jstitch.codegen.launch_ir import (
-    THREAD,
     Assign,
     Barrier,
     Body,
-    Equal,
     If,
     Read,
     Scope,
-    Shared,
     Shuffle,
     Statement,
     Unroll,
     Write,
 )
+from jstitch.codegen.launch_places import THREAD, Equal, Shared
 from jstitch.ir.expr import Ref
 from jstitch.ir.index import Index, Var, const, var
 from jstitch.ir.types import DType

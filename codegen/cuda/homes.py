@@ -12,18 +12,11 @@ its first rounds in the arena, the next ones in registers, and the rest is read 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from jstitch.codegen.cuda.deal import (
-    MAX_WIDTH,
-    WARP,
-    Dealt,
-    Mode,
-    deal,
-    vector_of,
-)
+from jstitch.codegen.cuda.deal import MAX_WIDTH, WARP, Dealt, Mode, deal, vector_of
 from jstitch.codegen.cuda.exchange import Team, exchange_bytes, slices_bytes
 from jstitch.codegen.cuda.share_arena import Life, find_offset
 from jstitch.codegen.cuda.wanted import Carry, Kept, Wanted, find_carries
@@ -40,8 +33,6 @@ UNROLLED = 32  # rounds up to which a loop over registers is written out
 LATE = 1 << 30
 MANY = 1 << 62
 ITEMS = 16  # elements of a row for each thread
-
-
 TOO_LARGE = "needs {found} bytes of shared memory for a CTA, the target has {bound}"
 
 
@@ -77,7 +68,7 @@ class InArena:
 
 @dataclass(frozen=True)
 class Common:
-    """Bytes of the arena from `offset` on, the same for all teams of a CTA; written before any row."""
+    """Bytes of the arena from `offset` on, the same for all teams of a CTA, whichever row they are at."""
 
     offset: int
 
@@ -181,9 +172,7 @@ class Homes:
 
     def home(self, buffer: Buffer, offset: Index) -> Home | None:
         """Where an access goes instead of memory."""
-        if buffer in self.tiles:
-            return self.tiles[buffer]
-        return self.kept.get((buffer, offset))
+        return self.kept.get((buffer, offset), self.tiles.get(buffer))
 
     @property
     def arena(self) -> int:
@@ -193,7 +182,9 @@ class Homes:
     @property
     def meets(self) -> bool:
         """Whether a tile passes values from thread to thread."""
-        return any(isinstance(h, InArena) and not h.own for h in self.tiles.values())
+        stores = (i for d in self.nests for i in d.instructions if isinstance(i, Store))
+        passed = any(isinstance(h, InArena) and not h.own for h in self.tiles.values())
+        return passed or any(isinstance(self.tiles.get(i.buffer), Common) for i in stores)
 
 
 def find_homes(
@@ -211,7 +202,9 @@ def find_homes(
     carries = find_carries(lane)
     stages = [[deal(n, lane.flat) for n in s.nests] for s in lane.stages if not s.once]
     nests = [d for stage in stages for d in stage]
-    widths = _widths(nests, carries)
+    widths = _widths(nests, carries, common or {})
+    if lane.threads:  # vectors for all of them
+        widths = {size: min(width, _fitting(size, lane.threads)) for size, width in widths.items()}
     wanted = Wanted(nests, carries, widths, common or {})
     alone = lane.flat or lane.rows == 1
     team = Team(block, 1) if alone else _choose_team(nests, widths, wanted, block, lane.threads)
@@ -234,14 +227,18 @@ def find_homes(
     return min(fewer, homes, key=lambda found: found.reread)
 
 
-def _widths(nests: Sequence[Dealt], carries: Mapping[Buffer, Carry]) -> dict[int, int]:
+def _widths(
+    nests: Sequence[Dealt], carries: Mapping[Buffer, Carry], common: Collection[Buffer]
+) -> dict[int, int]:
     """The widest vectors that some access of the size can use; one width for all, so that threads agree."""
     found: dict[int, int] = {}
     alone = {d.size for d in nests if d.mode is Mode.KEEP}
     for d in nests:
         most = found.setdefault(d.size, 1)
         for i in d.instructions:
-            if isinstance(i, Let) or i.buffer.space is Space.ARENA or d.size in alone or d.serial:
+            if isinstance(i, Let) or d.size in alone or d.serial:
+                continue
+            if i.buffer.space is Space.ARENA and i.buffer not in common:
                 continue
             carry = carries.get(i.buffer)
             offset = d.offset(carry.local(i.offset) if carry else i.offset)
@@ -249,6 +246,11 @@ def _widths(nests: Sequence[Dealt], carries: Mapping[Buffer, Carry]) -> dict[int
             most = max(most, vector_of(i.buffer, offset, width))
         found[d.size] = most
     return found
+
+
+def _fitting(size: int, threads: int) -> int:
+    """The widest vectors of which every thread has one."""
+    return 1 << max(0, (size // threads).bit_length() - 1)
 
 
 def _choose_team(

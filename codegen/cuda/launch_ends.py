@@ -19,26 +19,20 @@ from jstitch.codegen.cuda.under import under
 from jstitch.codegen.cuda.wanted import Carry
 from jstitch.codegen.kernel_ir import OTHER, Buffer, Combine
 from jstitch.codegen.launch_ir import (
-    FAR,
-    PROGRAM,
-    THREAD,
     Assign,
     Barrier,
     Body,
-    Equal,
     For,
     Get,
-    Global,
     If,
     Integer,
-    Less,
     Read,
     Scope,
-    Shared,
     Statement,
     Unroll,
     Write,
 )
+from jstitch.codegen.launch_places import FAR, PROGRAM, THREAD, Equal, Global, Less, Shared
 from jstitch.ir.expr import Ref
 from jstitch.ir.index import Index, Var, const, var
 

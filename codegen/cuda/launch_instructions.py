@@ -13,25 +13,8 @@ from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, mentions, vector_of
 from jstitch.codegen.cuda.homes import Common, Home, Homes, InArena, InParts, InRegisters, Scalar
 from jstitch.codegen.cuda.under import under
 from jstitch.codegen.kernel_ir import Buffer, Combine, Instr, Let, Load, Space, Store
-from jstitch.codegen.launch_ir import (
-    Assign,
-    Barrier,
-    Body,
-    Elements,
-    Equal,
-    Get,
-    Global,
-    IsSet,
-    Memory,
-    Put,
-    Read,
-    Registers,
-    Scope,
-    Shared,
-    Test,
-    Unroll,
-    Write,
-)
+from jstitch.codegen.launch_ir import Assign, Barrier, Body, Get, Put, Read, Registers, Scope, Unroll, Write
+from jstitch.codegen.launch_places import Elements, Equal, Global, IsSet, Memory, Shared, Test
 from jstitch.ir.expr import Ref
 from jstitch.ir.index import Dynamic, Index, Var, atoms, const, substitute, var
 
@@ -110,9 +93,9 @@ class NestInstructions:
         return any(isinstance(a, Dynamic) and str(a.operand) in self.own for a in atoms([i.offset]))
 
     def _home(self, i: Load | Store, offset: Index) -> Home | None:
-        """Where the access goes; the first of several equal loads goes to memory."""
+        """Where the access goes; the first of several equal loads goes to memory, or to a common tile."""
         first = (i.buffer, offset) in self.homes.kept and (i.buffer, offset) not in self.homes.filled
-        return None if first else self._part(self.homes.home(i.buffer, offset))
+        return self.homes.tiles.get(i.buffer) if first else self._part(self.homes.home(i.buffer, offset))
 
     def _part(self, home: Home | None) -> Home | None:
         """Of a home in pieces, the one of these rounds."""

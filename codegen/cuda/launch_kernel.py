@@ -13,22 +13,12 @@ from jstitch.codegen.branches import choose_branch
 from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.cuda.launch_buffers import LaunchBuffers, launch_buffers, touched_buffers
 from jstitch.codegen.cuda.launch_lane import LaneCode, launch_lane
+from jstitch.codegen.cuda.launch_products import launch_products
 from jstitch.codegen.cuda.launch_strips import launch_strips
 from jstitch.codegen.cuda.launch_tiles import launch_tiles
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, StripLane
-from jstitch.codegen.launch_ir import (
-    CTA,
-    MOST_CTAS,
-    Body,
-    Comment,
-    If,
-    Integer,
-    LaunchCode,
-    Less,
-    Mode,
-    Parameter,
-    Pointer,
-)
+from jstitch.codegen.launch_ir import Body, Comment, If, Integer, LaunchCode, Mode, Parameter, Pointer
+from jstitch.codegen.launch_places import CTA, MOST_CTAS, Less
 from jstitch.codegen.memory_map import LaneMap
 from jstitch.codegen.rename import rename_lane
 from jstitch.ir.index import Index, Var, const, var
@@ -122,6 +112,8 @@ class _Phase:
         own = rename_lane(lane, tag)
         if isinstance(own, StripLane):
             return launch_strips(own, *given)
+        if own.multiplies:
+            return launch_products(own, *given)
         return launch_tiles(own, *given) or launch_lane(own, *given)
 
     # -- code -----------------------------------------------------------------------------------------

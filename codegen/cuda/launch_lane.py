@@ -39,24 +39,19 @@ from jstitch.codegen.cuda.traffic import traffic
 from jstitch.codegen.cuda.under import under
 from jstitch.codegen.kernel_ir import Buffer, Combine, Lane, Load, StripLane
 from jstitch.codegen.launch_ir import (
-    FAR,
-    PROGRAM,
-    THREAD,
     Assign,
     Body,
     Comment,
-    Equal,
     Flag,
     For,
     Integer,
-    Less,
     Put,
     Registers,
-    Shared,
     Statement,
     Unroll,
     Write,
 )
+from jstitch.codegen.launch_places import FAR, PROGRAM, THREAD, Equal, Less, Shared
 from jstitch.codegen.memory_map import LaneMap
 from jstitch.ir.expr import Const
 from jstitch.ir.index import Index, Var, const, var

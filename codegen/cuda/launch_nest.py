@@ -18,15 +18,8 @@ from jstitch.codegen.cuda.homes import InRegisters, Scalar
 from jstitch.codegen.cuda.launch_instructions import OK, Exchange, NestInstructions
 from jstitch.codegen.cuda.under import under
 from jstitch.codegen.kernel_ir import Accumulator, Combine, Instr, Let, Load, Store
-from jstitch.codegen.launch_ir import (
-    FAR,
-    Assign,
-    Body,
-    For,
-    Integer,
-    Less,
-    Unroll,
-)
+from jstitch.codegen.launch_ir import Assign, Body, For, Integer, Unroll
+from jstitch.codegen.launch_places import FAR, Less
 from jstitch.ir.expr import variables
 from jstitch.ir.index import Index, Var, const, var
 

@@ -43,21 +43,8 @@ from jstitch.codegen.kernel_ir import (
     Store,
     StripLane,
 )
-from jstitch.codegen.launch_ir import (
-    FAR,
-    PROGRAM,
-    THREAD,
-    Barrier,
-    Body,
-    Comment,
-    Equal,
-    Flag,
-    For,
-    Integer,
-    Registers,
-    Scope,
-    Unroll,
-)
+from jstitch.codegen.launch_ir import Barrier, Body, Comment, Flag, For, Integer, Registers, Scope, Unroll
+from jstitch.codegen.launch_places import FAR, PROGRAM, THREAD, Equal
 from jstitch.codegen.rename import rename_nest
 from jstitch.ir.index import Var, const, var
 from jstitch.ir.types import DType

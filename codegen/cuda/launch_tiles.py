@@ -28,27 +28,21 @@ from jstitch.codegen.cuda.tile_shape import TileShape, choose_shape
 from jstitch.codegen.cuda.under import under
 from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Load, Store
 from jstitch.codegen.launch_ir import (
-    FAR,
-    THREAD,
     Assign,
     Barrier,
     Body,
     Comment,
-    Elements,
     For,
     Get,
-    Global,
     Integer,
-    Less,
     Put,
     Read,
     Registers,
     Scope,
-    Shared,
-    Test,
     Unroll,
     Write,
 )
+from jstitch.codegen.launch_places import FAR, THREAD, Elements, Global, Less, Shared, Test
 from jstitch.codegen.memory_map import Area, LaneMap
 from jstitch.ir.expr import Ref, variables
 from jstitch.ir.index import Index, Var, add, atoms, const, delinearize, substitute, var

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from jstitch.codegen.cpu.expression import select as _choose
-from jstitch.codegen.cuda import arithmetic, declare, lanes, memory, narrow
+from jstitch.codegen.cuda import arithmetic, declare, lanes, matrices, memory, narrow
 from jstitch.codegen.cuda.builder import Builder
 from jstitch.codegen.cuda.declare import Function, common, require
 from jstitch.codegen.cuda.scalar import BOOL, KINDS, STORAGE, Operand
@@ -34,6 +34,7 @@ _OWN: dict[str, Function] = {
     **{f"bitcast_{dtype}": narrow.bitcast(dtype) for dtype in KINDS if dtype != "bool"},
     **memory.FUNCTIONS,
     **lanes.FUNCTIONS,
+    **matrices.FUNCTIONS,
 }
 
 

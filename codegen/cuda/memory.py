@@ -45,9 +45,21 @@ def _index(builder: Builder, name: str, argument: Argument) -> Any:
     return widen(builder, name, operand, kind).raw
 
 
-def _global(name: str, dtype: Storage) -> Place:
+def global_place(name: str, dtype: Storage) -> Place:
     """The address of element i of the buffer at `base`."""
+    return _indexed(name, _global(name, dtype))
 
+
+def shared_place(name: str, dtype: Storage) -> Place:
+    """The address of element i of the tile at byte `offset` of the arena."""
+    return _indexed(name, _shared(name, dtype))
+
+
+def _indexed(name: str, place: Place) -> Place:
+    return lambda builder, base, index: place(builder, base, _index(builder, name, index))
+
+
+def _global(name: str, dtype: Storage) -> Place:
     def place(builder: Builder, base: Argument, index: Any) -> Any:
         if not isinstance(base, Operand) or base.kind != ADDRESS:
             raise Misuse(f"a parameter of the function as the first argument of {name}", describe(base))
@@ -57,8 +69,6 @@ def _global(name: str, dtype: Storage) -> Place:
 
 
 def _shared(name: str, dtype: Storage) -> Place:
-    """The address of element i of the tile at byte `offset` of the arena."""
-
     def place(builder: Builder, offset: Argument, index: Any) -> Any:
         tile = builder.gep(
             _arena(builder), [ir.Constant(builder.index, 0), _index(builder, name, offset)], True

@@ -17,6 +17,7 @@ from jstitch.codegen.cuda.simulate_functions import DTYPES
 from jstitch.codegen.cuda.simulate_global import GlobalMemory
 from jstitch.codegen.cuda.simulate_index import Index, wrap
 from jstitch.codegen.cuda.simulate_lanes import Array
+from jstitch.codegen.cuda.simulate_matrices import FLOATS, Matrices
 from jstitch.codegen.cuda.simulate_shared import Arena
 from jstitch.codegen.cuda.simulate_state import Active, State
 from jstitch.codegen.cuda.simulate_threads import Threads
@@ -38,12 +39,16 @@ class Calls:
 
     def __init__(self, state: State, arena: Arena, threads: Threads) -> None:
         self.state, self.arena, self.threads = state, arena, threads
+        self.matrices = Matrices(arena, threads, len(state.lanes))
         self._named: Mapping[str, Handler] = {
             "barrier": self._barrier,
             "barrier_warp": lambda: threads.warp(state),
             "barrier_team": self._barrier_team,
             "shuffle_xor": self._shuffle_xor,
             "shuffle": self._shuffle,
+            "commit_copies": lambda: self.matrices.commit(state),
+            "await_copies": lambda pending: self.matrices.wait(state, pending),
+            **{f"multiply_add_{t}": partial(self.matrices.multiply_add, state, t) for t in FLOATS},
         }
         self._memory: dict[str, Handler] = {}
 
@@ -60,6 +65,9 @@ class Calls:
             ("store", False): self._store,
             ("load", True): self._shared_load,
             ("store", True): self._shared_store,
+            ("copy", True): self._copy,
+            ("matrices", True): partial(self._matrices, turned=False),
+            ("turned", True): partial(self._matrices, turned=True),
         }
         handler = table[found.verb, found.shared]
         self._memory[name] = partial(handler, found.dtype.name.lower(), found.width)
@@ -95,6 +103,16 @@ class Calls:
     ) -> None:
         values = self._values(value, first, width)
         self.arena.store(self.state, self.s64(tile), self.s64(index), DTYPES[dtype], values)
+
+    def _copy(self, dtype: str, width: int, tile: Any, index: Any, address: Any, place: Any) -> None:
+        found = self._load(dtype, width, address, place, cached=False)
+        values = [cell.value for cell in found.cells]
+        self.matrices.copy(self.state, self.s64(tile), self.s64(index), dtype, values)
+
+    def _matrices(
+        self, dtype: str, width: int, tile: Any, index: Any, array: Any, first: Any, turned: bool
+    ) -> None:
+        self.matrices.read(self.state, (self.s64(tile), self.s64(index)), dtype, array, first, turned)
 
     def _targets(self, address: Any) -> Iterator[tuple[GlobalMemory, Active]]:
         """Each memory that an active lane points to, and who does."""

@@ -36,13 +36,13 @@ class Threads:
 
     def warp(self, state: State) -> None:
         """All lanes of the warp, or none of them."""
-        rows = self._whole_warps(state, "barrier_warp()")
+        rows = self.whole_warps(state, "barrier_warp()")
         self.order.warp(rows)
         self.warp_barriers += len(rows)
 
     def team(self, state: State, number: Index, threads: int) -> None:
         """Exactly `threads` threads of the CTA, in whole warps, with one barrier number."""
-        rows = self._whole_warps(state, "barrier_team()")
+        rows = self.whole_warps(state, "barrier_team()")
         lanes, numbers = state.active.lanes, state.per_lane(number.raw)
         if numbers.min() < 1 or numbers.max() > 15 or threads % WARP:
             state.fail(
@@ -68,7 +68,7 @@ class Threads:
 
     def shuffle(self, state: State, value: Any, source: Array, what: str) -> Any:
         """source: for every lane of the batch, the number of a lane in its warp."""
-        self._whole_warps(state, what)
+        self.whole_warps(state, what)
         lanes = state.lanes
         thread = lanes.thread - lanes.thread % WARP + source
         bad = (source < 0) | (source >= WARP) | (thread >= lanes.block)
@@ -78,7 +78,7 @@ class Threads:
             return value
         return value.take(np.arange(len(lanes)) - lanes.thread + np.where(bad, lanes.thread, thread))
 
-    def _whole_warps(self, state: State, what: str) -> Array:
+    def whole_warps(self, state: State, what: str) -> Array:
         """Rows of the warps that run; every thread of each must be active."""
         lanes, active = state.active.lanes, state.active
         rows, first, count = np.unique(lanes.row, return_index=True, return_counts=True)

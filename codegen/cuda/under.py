@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from jstitch.codegen.launch_ir import Body, If, Statement, Test
+from jstitch.codegen.launch_ir import Body, If, Statement
+from jstitch.codegen.launch_places import Test
 
 
 def under(test: Test | None, body: Iterable[Statement]) -> Body:

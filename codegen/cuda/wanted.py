@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, is_dynamic, mentions
-from jstitch.codegen.kernel_ir import PROGRAM, ROW, Buffer, Lane, Let, Load, Space, Store
+from jstitch.codegen.kernel_ir import PROGRAM, ROW, ROW_IN_STEP, Buffer, Lane, Let, Load, Space, Store
 from jstitch.ir.expr import Expr
 from jstitch.ir.index import Index, Var, add, mul, var
 
@@ -64,9 +64,10 @@ class Wanted:
         written = {i.buffer for d in nests for i in d.instructions if isinstance(i, Store)}
         for d in nests:
             for i in d.instructions:
-                if isinstance(i, Let) or i.buffer in common:
+                if isinstance(i, Let):
                     continue
-                if i.buffer.space is Space.ARENA or i.buffer in carries:
+                tile = i.buffer.space is Space.ARENA or i.buffer in carries
+                if tile and i.buffer not in common:
                     self._tile(d, i, carries.get(i.buffer))
                 elif isinstance(i, Load) and i.buffer not in written:
                     self._load(d, i)
@@ -86,10 +87,10 @@ class Wanted:
         offset = d.offset(i.offset)
         if d.mode not in (Mode.SPREAD, Mode.REDUCE) or d.serial or is_dynamic(offset):
             return
-        if mentions(offset, ELEMENT) and mentions(offset, ROW):
+        if mentions(offset, ELEMENT) and (mentions(offset, ROW) or mentions(offset, ROW_IN_STEP)):
             self.loads[i.buffer, offset] += 1
             self.sizes[i.buffer, offset] = d.size
-        elif mentions(offset, ELEMENT):
+        elif mentions(offset, ELEMENT) and i.buffer.space is not Space.ARENA:
             self.common[i.buffer, offset] = d.size
 
     @property

@@ -94,6 +94,7 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
     """
     return Profile(
         arena_bytes=spec.shared_optin,
+        product_bytes=spec.shared_optin,
         row_step=1,
         program_work=1 << 12,
         max_programs=3 * spec.sms // 2,
@@ -116,6 +117,7 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         keep_cost=20.0,
         reread_bytes=partial(reread_bytes, arena_bytes=spec.shared_optin, block=BLOCK),
         look_up=24.0,
+        narrow_tiles=True,
         machine=Machine(
             launch=spec.launch_seconds,
             call=0.0,

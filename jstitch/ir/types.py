@@ -82,6 +82,8 @@ class DType(enum.Enum):
 _SIGNED = frozenset({DType.S4, DType.S8, DType.S16, DType.S32, DType.S64})
 _UNSIGNED = frozenset({DType.U4, DType.U8, DType.U16, DType.U32, DType.U64})
 _FLOATS = frozenset({DType.F8E4M3FN, DType.F8E5M2, DType.F16, DType.BF16, DType.F32, DType.F64})
+HALVES = (DType.F16, DType.BF16)
+"""Floats of 16 bits."""
 _NUMPY: dict[DType, DTypeLike] = {
     DType.BOOL: np.bool_,
     DType.S4: ml_dtypes.int4,

@@ -33,8 +33,8 @@ class Profile:
     unset that is written before it is read. turns: of a loop that are written out in its body, at most.
     keep_cost: cycles per element above which a value is kept for a later stage. look_up: the same of an
     element whose place is looked up, beyond reading it. reread_bytes: of a lane's rows, what is read from
-    memory again because it found no room on chip; None: caches see to that. machine: what the cost model
-    reckons with.
+    memory again because it found no room on chip; None: caches see to that. narrow_tiles: what is rounded to
+    16 bits is kept in as many. machine: what the cost model reckons with.
     """
 
     arena_bytes: int = 1 << 19
@@ -63,6 +63,7 @@ class Profile:
     keep_cost: float = 4.0
     look_up: float = 0.0
     reread_bytes: Callable[[Lane], int] | None = None
+    narrow_tiles: bool = False
     machine: Machine = field(default_factory=Machine)
 
 

@@ -18,12 +18,13 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Var, var
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.types import DType
-from jstitch.passes.base.machine import Machine
+from jstitch.passes.base.machine import Machine, busy_share
 from jstitch.passes.base.plan import FusionPattern, is_free
 from jstitch.passes.base.product_side import PRODUCT, Side
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.remember import per_object
 from jstitch.passes.base.row_access import ROWS, data_operands, is_reduction
+from jstitch.passes.base.tensor_cores import library_seconds, tensor_seconds
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.cost.turned_reads import is_turned, turned_reads
 from jstitch.passes.lower.form_groups import APART, PARTIAL, Grouping, form_groups
@@ -155,30 +156,39 @@ def _lane_cost(
                 viewed[op.operands[0]] = op.result.tensor.size
     group = grouping.group_of[ops[0]]
     cycles += sum(work(op, machine) for op in ops)
-    cycles += sum(_packing(op, group) for op in ops if ROWS in op.attrs and is_reduction(op))
+    made = [op for op in ops if ROWS in op.attrs and is_reduction(op)]
+    cycles += sum(_packing(op, group, machine) for op in made)
     parallel = group.programs >= machine.cores or cycles < machine.serial_work
     serial = 1.0 if parallel else machine.cores
-    nbytes = sum(v.tensor.nbytes for v in written)
+    nbytes: float = sum(v.tensor.nbytes for v in written)
     nbytes += sum(viewed.get(v, v.tensor.size) * v.tensor.dtype.itemsize for v in reads)
-    nbytes += sum(_packed_again(op, group, machine) for op in ops if ROWS in op.attrs and is_reduction(op))
+    nbytes += sum(_packed_again(op, group, machine) for op in made)
     if sector:
         turned = turned_reads(ops, group.rows, reads, written, producers, sector)
         nbytes += sum(v.tensor.size * sector - v.tensor.nbytes for v in turned)
+    if made and machine.device is not None:  # CTAs may be few
+        share = busy_share(group.rows // group.step, machine.device.sms)
+        nbytes, cycles = nbytes / share, cycles / share
     return CostEstimate(0.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
 
 
-def _packing(op: Op, group: Group) -> float:
+def _packing(op: Op, group: Group, machine: Machine) -> float:
     """Cycles of packing a product's right operand at every step."""
+    if machine.device is not None:
+        return 0.0
     n, k = op.operands[0].shape[-2:]
     return pack_cycles(n, k) * (group.rows // group.step)
 
 
 def _packed_again(op: Op, group: Group, machine: Machine) -> int:
-    """Bytes of a product's right operand that later steps read, if no core's cache holds it."""
+    """Bytes of a product's right operand that later steps read, if no core's cache holds it.
+
+    GPUs' second-level caches are not much faster than their memory.
+    """
     n, k = op.operands[0].shape[-2:]
-    right = n * k * op.operands[0].tensor.dtype.itemsize
+    right = n * k * (DType.BF16 if machine.device else op.operands[0].tensor.dtype).itemsize
     steps, batches = group.rows // group.step, group.rows // op.attrs[ROWS]
-    return right * (steps - batches) if right > machine.near_bytes else 0
+    return right * (steps - batches) if machine.device or right > machine.near_bytes else 0
 
 
 def work(op: Op, machine: Machine) -> float:
@@ -188,6 +198,8 @@ def work(op: Op, machine: Machine) -> float:
         return 0.0
     if ROWS in op.attrs:
         *rows, n, k = op.operands[0].shape
+        if machine.device is not None and is_reduction(op):
+            return tensor_seconds(op.operands[0].tensor.size, machine.device) / machine.lane_cycle
         return product_cycles(math.prod(rows), n, k) if is_reduction(op) else 0.0
     elements = max(v.tensor.size for v in (*op.results, *op.operands))
     return elements * (definition.cpi if machine.device else cpu_cpi(definition))
@@ -286,14 +298,16 @@ def _fusion_cost(
 def xla_work(op: Op, machine: Machine) -> float:
     """Cycles of the op in XLA:CPU's loops, which measure slower than ours on some."""
     if op.name == PRODUCT:
-        return _library_work(op)
+        return _library_work(op, machine)
     narrow = any(v.tensor.dtype.is_float and v.tensor.dtype.itemsize < 4 for v in op.operands)
     own = work(op, machine) * (machine.xla_narrow if narrow else machine.xla_cycles)
     return own + _seam_work(op, machine) + _window_work(op, machine)
 
 
-def _library_work(op: Op) -> float:
+def _library_work(op: Op, machine: Machine) -> float:
     """Cycles of a dot_general."""
+    if machine.device is not None:
+        return library_seconds(products(op), machine.device) / machine.lane_cycle
     narrow = any(v.tensor.dtype.itemsize < DType.F32.itemsize for v in op.operands)
     operands = sum(v.tensor.size for v in op.operands)
     each = LIBRARY_NARROW_CYCLES if narrow else LIBRARY_CYCLES

@@ -11,10 +11,12 @@ import heapq
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from jstitch.device_spec import DeviceSpec
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.fuse.plan_layers import partition_reason
+from jstitch.passes.graph.keep_counters import ADDED, LEFT
 from jstitch.passes.lower.store_turned import RESHAPE, TRANSPOSE
 from jstitch.passes.lower.write_products import is_product
 
@@ -23,22 +25,28 @@ MOST_OPS = 100  # between two products
 
 @dataclass(frozen=True)
 class ChainSearch:
-    """What lies between a frame's products. place: of each op, in program order."""
+    """What lies between a frame's products. place: of each op, in program order. device: a GPU, or none."""
 
     frame: Graph
     producers: Mapping[Value, Op]
     users: Mapping[Value, list[Op]]
     place: Mapping[Op, int]
+    device: DeviceSpec | None
 
     @classmethod
-    def of(cls, frame: Graph) -> ChainSearch:
-        return cls(frame, frame.producers(), frame.users(), {op: n for n, op in enumerate(frame.ops)})
+    def of(cls, frame: Graph, device: DeviceSpec | None) -> ChainSearch:
+        place = {op: n for n, op in enumerate(frame.ops)}
+        return cls(frame, frame.producers(), frame.users(), place, device)
+
+    def makes(self, op: Op) -> bool:
+        """Whether it is a product that kernels can make."""
+        return is_product(op, self.device)
 
     def behind(self, last: Op, taken: set[Op]) -> Iterator[list[Op]]:
         """The ops of chains that end with this product, in program order."""
         for start in sorted(last.operands, key=lambda v: -v.tensor.size):
             between = self._reached(start, taken)
-            sizes = {op.result.tensor.size for op in between if is_product(op)}
+            sizes = {op.result.tensor.size for op in between if self.makes(op)}
             if start.tensor.size not in sizes or len(between) > MOST_OPS:
                 continue
             inside = self._from(between)
@@ -58,7 +66,7 @@ class ChainSearch:
                     yield self._with_own(last, inside | more, taken)
         for v in dict.fromkeys(v for op in chain for v in op.operands if v not in made):
             between = self._reached(v, taken | inside)
-            sizes = {op.result.tensor.size for op in between if is_product(op)}
+            sizes = {op.result.tensor.size for op in between if self.makes(op)}
             if v.tensor.size in sizes and len(between) <= MOST_OPS:
                 yield self._with_own(chain[-1], inside | self._from(between), taken)
 
@@ -68,11 +76,11 @@ class ChainSearch:
         todo = list(made)
         while todo and len(found) <= MOST_OPS:
             for op in self.users.get(todo.pop(), ()):
-                if op in found or op in taken or not (is_product(op) or partition_reason(op) is None):
+                if op in found or op in taken or not (self.makes(op) or _holds(op)):
                     continue
                 found.add(op)
-                todo += () if is_product(op) else op.results
-        return sorted(filter(is_product, found), key=self.place.__getitem__)
+                todo += () if self.makes(op) else op.results
+        return sorted(filter(self.makes, found), key=self.place.__getitem__)
 
     def is_written(self, v: Value) -> bool:
         """Whether XLA's program writes it: elementwise ops alone make what they read of it again."""
@@ -90,9 +98,9 @@ class ChainSearch:
             op = self.producers.get(todo.pop())
             if op is None or op in found or op in taken or is_free(op):
                 continue
-            if is_product(op):
+            if self.makes(op):
                 found.add(op)
-            elif partition_reason(op) is None:
+            elif _holds(op):
                 found.add(op)
                 todo += op.operands
         return found
@@ -102,7 +110,7 @@ class ChainSearch:
         made = set(given)
         inside: set[Op] = set()
         for op in sorted(between, key=self.place.__getitem__):
-            if is_product(op) or not made.isdisjoint(op.operands):
+            if self.makes(op) or not made.isdisjoint(op.operands):
                 inside.add(op)
                 made.update(op.results)
         return inside
@@ -136,10 +144,15 @@ class ChainSearch:
             return False
         users = {user for v in op.results for user in self.users.get(v, ())}
         kind = lookup(op.name).op_class
-        read_by_products = any(is_product(user) for user in users)
+        read_by_products = any(self.makes(user) for user in users)
         return (
             users <= inside
             and not any(v in self.frame.outputs for v in op.results)
             and kind is not OpClass.REDUCTION
             and (kind is OpClass.SHAPE or not read_by_products)
         )
+
+
+def _holds(op: Op) -> bool:
+    """Whether a chain may hold it: where the product is no library's, nothing is added there either."""
+    return op.attrs.get(LEFT) == ADDED or partition_reason(op) is None

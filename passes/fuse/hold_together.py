@@ -28,6 +28,7 @@ from jstitch.passes.base.plan import (
     make_patterns,
     with_constants,
 )
+from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.fuse.convexity import waits_for_itself
 from jstitch.passes.fuse.find_chains import CHAIN, find_chains
@@ -35,7 +36,6 @@ from jstitch.passes.fuse.plan_layers import partition_reason
 from jstitch.passes.fuse.trim_patterns import trim
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
-from jstitch.passes.lower.write_products import is_product
 
 TOGETHER = "jstitch.fuse_together"
 """The stand-in's name, and the origin of its pattern."""
@@ -77,7 +77,7 @@ def hold_together(frame: Graph, context: Context) -> Held:
         if (why := _why_not(held.frame, held.frame, chain, context)) is None:
             held = _hold(held, chain)
         else:
-            apart |= {op: Reason("not emitable", why) for op in chain.ops if is_product(op)}
+            apart |= {op: Reason("not emitable", why) for op in chain.ops if op.name == PRODUCT}
     return replace(held, apart=apart)
 
 

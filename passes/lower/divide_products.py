@@ -19,7 +19,6 @@ from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.product_side import PRODUCT, Side
 from jstitch.passes.base.row_access import data_operands, is_reduction
-from jstitch.passes.lower.write_products import is_product
 
 DIVIDE, EXP, SUBTRACT, MAXIMUM, CONVERT = (
     f"stablehlo.{name}" for name in ("divide", "exponential", "subtract", "maximum", "convert")
@@ -37,7 +36,7 @@ def divide_products(ops: Sequence[Op], outputs: Collection[Value]) -> list[Op]:
             readers[v] = readers.get(v, 0) + 1
     found: list[Op] = []
     for op in ops:
-        found += _divided_after(op, makers, readers) if is_product(op) else [op]
+        found += _divided_after(op, makers, readers) if op.name == PRODUCT else [op]
     used = {v for op in found for v in op.operands}.union(outputs)
     gone = {op for op in ops if op.name in (DIVIDE, CONVERT) and used.isdisjoint(op.results)}
     return [op for op in found if op not in gone]
@@ -53,7 +52,7 @@ def _divided_after(op: Op, makers: Mapping[Value, Op], readers: Mapping[Value, i
         return
     above, below = division.operands
     repeated = all(_repeats(below, d, makers) for d in left.contracted)
-    floats = above.tensor.dtype in (DType.F32, DType.BF16)
+    floats = above.tensor.dtype in (DType.F32, DType.BF16, DType.F16)
     if not (repeated and floats) or above.shape != below.shape or not _is_soft(above, makers):
         yield op
         return

@@ -9,14 +9,17 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from jstitch.device_spec import DeviceSpec
 from jstitch.ir.graph import Op
 from jstitch.ir.types import DType
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import ROWS, Reduction, is_reduction, reduction
+from jstitch.passes.base.tensor_cores import tensor_seconds
 
 MOST_THREADS = 1024
 VECTOR = 4  # elements of a row for each thread, at least
 PRODUCT_ROWS = 64  # of a step, at most: what a right operand is packed for
+TENSOR_ROWS = 16  # that a warp multiplies at least
 FEW_ROWS = 12  # that a right operand is packed for
 TILES = 3  # of a product's rows, for which there is to be room at once
 
@@ -106,12 +109,38 @@ def _product_rows(group: Group) -> int:
 
     PRODUCT_ROWS or a little less; where that many would be few, for a prime number of rows, more.
     """
+    if group.profile.machine.device is not None:
+        return _tensor_rows(group, group.profile.machine.device)
+    whole = _whole_steps(group)
+    below = max((s for s in whole if s <= PRODUCT_ROWS), default=1)
+    return below if below >= FEW_ROWS else min((s for s in whole if s >= FEW_ROWS), default=below)
+
+
+def _whole_steps(group: Group) -> list[int]:
+    """Rows of which there are so many that share right operands, and for which there is room."""
     alike = math.gcd(*(op.attrs[ROWS] for op in group.products))
     row = max(op.results[0].tensor.size // group.rows * DType.F32.itemsize for op in group.products)
     most = max(1, group.arena_bytes // (TILES * row))
-    whole = [s for s in range(1, min(alike, most) + 1) if alike % s == 0]
-    below = max((s for s in whole if s <= PRODUCT_ROWS), default=1)
-    return below if below >= FEW_ROWS else min((s for s in whole if s >= FEW_ROWS), default=below)
+    return [s for s in range(1, min(alike, most) + 1) if alike % s == 0]
+
+
+def _tensor_rows(group: Group, device: DeviceSpec) -> int:
+    """Rows of a CTA, in whole tiles where that is possible: quickest by MCFuser's model (equations 2 to 5).
+
+    (t_mem + t_comp) * alpha: every CTA reads the right operands, and few CTAs leave multiprocessors idle.
+    """
+    whole = [s for s in _whole_steps(group) if s <= PRODUCT_ROWS]
+    tiles = [s for s in whole if s % TENSOR_ROWS == 0] or whole[-1:]
+    shapes = [op.operands[0].shape[-2:] for op in group.products]
+    right = sum(math.prod(shape) for shape in shapes) * DType.BF16.itemsize
+    own = group.rows * sum(n + k for n, k in shapes) * DType.BF16.itemsize
+    arithmetic = tensor_seconds(sum(op.operands[0].tensor.size for op in group.products), device)
+
+    def seconds(step: int) -> float:
+        ctas = group.rows // step
+        return ((right * ctas + own) / device.bandwidth + arithmetic) * (ctas + device.sms) / ctas
+
+    return min(tiles, key=seconds)
 
 
 def choose_threads(groups: Iterable[Group], profile: Profile) -> None:

@@ -29,6 +29,7 @@ from jstitch.passes.lower.order_scratch import order_scratch
 from jstitch.passes.lower.place_tiles import ALIGN, Tiles, place_tiles, tile_priority
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.plan_shared_memory import DoesNotFit, Priority
+from jstitch.passes.lower.write_products import CONVERT
 from jstitch.template import OpSchedule, Template
 
 NO_ROOM = "kept values take {found} bytes of an arena of {bound}, and shrinking is switched off"
@@ -155,7 +156,7 @@ class _KernelLowering:
 
     def _reading_less(self, view: LaneView, lane: Lane) -> tuple[Tiles, Iterable[OpSchedule]] | None:
         """The lane without tiles of what can be computed again, where the rows it reads need their room."""
-        reread = self.profile.reread_bytes
+        reread = None if view.group.products else self.profile.reread_bytes
         before = 0 if reread is None or not self.shrink else reread(lane)
         if reread is None or not before:
             return None
@@ -167,7 +168,7 @@ class _KernelLowering:
     def _fit(self, view: LaneView) -> tuple[Tiles, Iterable[OpSchedule]]:
         """The lane with its tiles in place; values that find no room are refused, and it is lowered anew."""
         for attempt in itertools.count(1):
-            arena = _Arena()
+            arena = _Arena(self._is_rounded)
             lowering = LaneLowering(
                 view=view, stores=self.places, names=_names(), written=self.written, keep=arena.keep
             )
@@ -191,6 +192,9 @@ class _KernelLowering:
             view = replace(view, refused=view.refused | {arena.values[n] for n in gone})
         raise AssertionError("every attempt refuses a value or is the last one")
 
+    def _is_rounded(self, v: Value) -> bool:
+        return self.profile.narrow_tiles and self.producers[v].name == CONVERT
+
     def _is_ready(self, v: Value, level: int) -> bool:
         op = self.producers.get(v)
         if op is None:
@@ -202,16 +206,18 @@ class _KernelLowering:
 class _Arena:
     """Tiles of one lane, and the values in them; `place_tiles` gives them their offsets.
 
-    Programs of different lanes never run on one arena at once, so all lanes start at 0.
+    Programs of different lanes never run on one arena at once, so all lanes start at 0. is_rounded: whether
+    a value's elements are of its own type, where kernels compute with a wider one.
     """
 
+    is_rounded: Callable[[Value], bool]
     buffers: list[Buffer] = field(default_factory=list)
     values: list[Value] = field(default_factory=list)
 
     def keep(self, v: Value, rows: int, step: int) -> Place:
-        """A tile for `step` rows of `v`."""
+        """A tile for `step` rows of `v`, as narrow as its elements where nothing is lost by it."""
         slab = v.tensor.size // rows
-        t = TensorType((step, slab), v.tensor.dtype.compute)
+        t = TensorType((step, slab), v.tensor.dtype if self.is_rounded(v) else v.tensor.dtype.compute)
         buffer = Buffer(f"t{len(self.buffers)}", t, Space.ARENA, len(self.buffers))
         self.buffers.append(buffer)
         self.values.append(v)

@@ -65,7 +65,7 @@ def rewrite_ops(
         needed = _needed(part.ops, part.made(outputs), updates)
         wanted = profile if part.strips is None else replace(profile, one_pass=False, variance_block=0)
         summed = split_reductions(rewrite_sums(part.ops, needed, wanted))
-        own = fill_places(write_products(summed))
+        own = fill_places(write_products(summed, profile.machine.device))
         for op in own:
             if done.isdisjoint(op.results):  # what all parts share is in the first
                 made[op] = part.strips if old.isdisjoint(op.results) else None

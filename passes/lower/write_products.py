@@ -12,23 +12,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from jstitch.device_spec import DeviceSpec
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpClass, build, lookup
-from jstitch.ir.types import DType, TensorType
+from jstitch.ir.types import HALVES, DType, TensorType
 from jstitch.passes.base.product_side import PRODUCT, Shape, Side
 from jstitch.passes.base.row_access import ROWS
+from jstitch.passes.base.tensor_cores import TENSOR_CORES
 from jstitch.passes.lower.build_nest import CannotLowerError
 
-MULTIPLY, ADD = "stablehlo.multiply", "stablehlo.add"
+MULTIPLY, ADD, CONVERT = "stablehlo.multiply", "stablehlo.add", "stablehlo.convert"
 
 
-def is_product(op: Op) -> bool:
-    """Whether kernels can make it: a product of f32 or bf16, summed in f32."""
+def is_product(op: Op, device: DeviceSpec | None) -> bool:
+    """Whether kernels can make it, summed in f32: on a CPU of f32 or bf16, on a GPU of two of 16 bits."""
     if op.name != PRODUCT or not all(v.tensor.size for v in op.operands):
         return False
     types = [v.tensor.dtype for v in op.operands]
     algorithm = op.attrs.get("algorithm") or None
-    floats = {*types, op.result.tensor.dtype} <= {DType.F32, DType.BF16}
+    made = {*types, op.result.tensor.dtype}
+    if device is None:
+        floats = made <= {DType.F32, DType.BF16}
+    else:
+        alike = len(set(types)) == 1 and {*types} <= {*HALVES} and made <= {*types, DType.F32}
+        floats = alike and device.capability >= TENSOR_CORES
     return floats and algorithm in (None, _sums_in_f32(*types))
 
 
@@ -41,32 +48,58 @@ def _sums_in_f32(left: DType, right: DType) -> str:
     )
 
 
-def write_products(ops: Sequence[Op]) -> list[Op]:
-    """The ops, in program order, without products. Raises CannotLowerError."""
-    return [made for op in ops for made in (_written(op) if op.name == PRODUCT else (op,))]
+def write_products(ops: Sequence[Op], device: DeviceSpec | None = None) -> list[Op]:
+    """The ops, in program order, without products. Raises CannotLowerError.
+
+    For a GPU, left operands that the ops make are as narrow as their type says.
+    """
+    found: list[Op] = []
+    makers: dict[Value, Op] = {}
+    for op in ops:
+        makers |= dict.fromkeys(op.results, op)
+        if op.name != PRODUCT:
+            found.append(op)
+            continue
+        if not is_product(op, device):
+            raise CannotLowerError(f"no kernel makes a product of {op.operands[0].tensor.dtype.value}")
+        found += _written(op, device is not None and _is_wide(op.operands[0], makers))
+    return found
+
+
+def _is_wide(v: Value, makers: Mapping[Value, Op]) -> bool:
+    """Whether a kernel would hold its elements wider than their type says."""
+    v = _unshaped(v, makers)
+    return v in makers and makers[v].name != CONVERT and v.tensor.dtype is not DType.F32
+
+
+def _unshaped(v: Value, makers: Mapping[Value, Op]) -> Value:
+    """The value that it is another shape of."""
+    while (op := makers.get(v)) is not None and lookup(op.name).op_class is OpClass.SHAPE:
+        if len(op.operands) > 1:
+            break
+        (v,) = op.operands
+    return v
 
 
 def left_of(op: Op, producers: Mapping[Value, Op]) -> Value:
     """The left operand of a reduction that is a product, as it was before it got another shape."""
     multiply = producers[op.operands[0]]
-    found = producers[multiply.operands[0]].operands[0]
-    while found in producers and lookup(producers[found].name).op_class is OpClass.SHAPE:
-        found = producers[found].operands[0]
-    return found
+    return _unshaped(producers[multiply.operands[0]].operands[0], producers)
 
 
-def _written(op: Op) -> Iterator[Op]:
-    if not is_product(op):
-        raise CannotLowerError(f"no kernel makes a product of {op.operands[0].tensor.dtype.value}")
+def _written(op: Op, is_wide: bool) -> Iterator[Op]:
+    """is_wide: whether the left operand is to be rounded."""
     left, right = Side.of(op, 0), Side.of(op, 1)
     k, n = left.size(left.contracted), right.size(right.free)
     lead = left.shape((*left.batch, *left.free))
     b, r = len(left.batch), len(lead)
     types = {v.tensor.dtype for v in (*op.operands, *op.results)}
-    summed = (
-        types.pop() if len(types) == 1 else DType.F32
-    )  # kernels hold bf16 as f32, and round what they store
+    summed = types.pop() if len(types) == 1 else DType.F32  # kernels hold narrow floats as f32
     alike = left.size(left.free)
+    if is_wide:
+        rounded = build.convert(left.value, left.value.tensor.dtype)
+        yield rounded
+        left = replace(left, value=rounded.result)
     spread: list[Value] = []
     for side, own, dims in (
         (left, (*lead, k), (*range(r), r + 1)),

@@ -18,6 +18,7 @@ from jstitch.passes.schedule.divide_phases import divide_phases
 from jstitch.passes.schedule.in_strips import in_strips
 from jstitch.passes.schedule.pair_halves import pair_halves
 from jstitch.passes.schedule.prefetch_rows import prefetch_rows
+from jstitch.passes.schedule.round_products import round_products
 from jstitch.passes.schedule.stream_results import stream_results
 from jstitch.passes.schedule.tile_products import tile_products
 from jstitch.passes.schedule.widen_teams import widen_teams
@@ -27,11 +28,15 @@ def _named(change: Callable[[Kernel], Kernel]) -> NamedPass:
     return kernel_pass(change.__name__, run_on=on_any_target(change), about=change)
 
 
+TILES = kernel_pass("tile_products", run_on=tile_products, about=tile_products)
 CPU_PASSES = (
-    *map(_named, (bound_exponents, divide_by_invariants, tile_products)),
+    *map(_named, (bound_exponents, divide_by_invariants)),
+    TILES,
     *map(_named, (stream_results, pair_halves, prefetch_rows)),
 )
 CUDA_PASSES = (
+    TILES,
+    _named(round_products),
     kernel_pass("in_strips", run_on=in_strips, about=in_strips),
     kernel_pass("widen_teams", run_on=widen_teams, about=widen_teams),
     _named(divide_phases),

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from jstitch.codegen.cuda.deal import WARP, Dealt, Mode
 from jstitch.codegen.cuda.homes import Homes, NoRoom, find_homes
 from jstitch.codegen.cuda.launch_kernel import BLOCK, launch_kernel
+from jstitch.codegen.cuda.launch_products import product_parts
 from jstitch.codegen.cuda.launch_strips import strip_homes
 from jstitch.codegen.cuda.live_values import FIXED, live_registers
 from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Phase, StripLane
 from jstitch.codegen.launch_ir import LaunchCode
 from jstitch.device_spec import DeviceSpec, occupancy
 from jstitch.passes.base.machine import Machine
+from jstitch.passes.base.tensor_cores import tensor_seconds
 from jstitch.passes.schedule.latency_value import Latency
 from jstitch.passes.schedule.nest_work import expr_cycles
 
@@ -30,6 +32,7 @@ ISSUE = 4  # instructions that a multiprocessor starts in a cycle
 ALU_CYCLES = 4.5  # until a warp may use what a light instruction made
 SHUFFLE_CYCLES = 23.0  # a shuffle, or an access to shared memory
 BARRIER_CYCLES = 30.0
+MMA = 16 * 8 * 16  # multiplications of one instruction
 MEMORY_SECONDS = 6.5e-7  # from a load to its value
 FLYING_BYTES = 32 * WARP  # of one warp's loads on their way at once
 
@@ -48,12 +51,17 @@ def gpu_phases(kernel: Kernel, machine: Machine, spec: DeviceSpec) -> Iterator[L
 class WarpWork:
     """cycles: instructions of all warps, weighted by CPI relative to an add; waits: cycles of exchanges.
 
-    registers: of a thread.
+    registers: of a thread. flying: bytes of a warp's loads that are on their way at once. reread: bytes that
+    come from the second-level cache, which is not much faster than memory. tensor: cycles of a
+    multiprocessor's tensor cores, for all CTAs; their instructions do not wait for one another.
     """
 
     cycles: float
     waits: float
     registers: int
+    flying: float = FLYING_BYTES
+    reread: int = 0
+    tensor: float = 0.0
 
 
 def launch_latency(work: WarpWork, launch: LaunchCode, machine: Machine, spec: DeviceSpec) -> Latency:
@@ -65,8 +73,9 @@ def launch_latency(work: WarpWork, launch: LaunchCode, machine: Machine, spec: D
     each = 1 / (launch.grid * warps)
     latency = max(ALU_CYCLES, resident / ISSUE)  # cycles from one instruction of a warp to its next
     cycles = waves * (work.cycles * latency + work.waits) * each
-    nbytes = launch.bytes_read + launch.bytes_written
-    flying = min(launch.grid * warps, resident * spec.sms) * FLYING_BYTES
+    cycles += waves * resident / warps * work.tensor / launch.grid
+    nbytes = launch.bytes_read + launch.bytes_written + work.reread
+    flying = min(launch.grid * warps, resident * spec.sms) * work.flying
     speed = min(machine.bandwidth(nbytes), flying / MEMORY_SECONDS)
     memory = MEMORY_SECONDS + nbytes / speed
     return Latency.of(cycles / spec.clock, memory, machine.launch, nbytes, machine.overlap)
@@ -77,6 +86,8 @@ def thread_work(phase: Phase, launch: LaunchCode, spec: DeviceSpec) -> WarpWork:
 
 
 def _lane_work(lane: Lane, block: int, spec: DeviceSpec) -> WarpWork:
+    if lane.multiplies:
+        return _product_lane_work(lane, block, spec)
     try:
         parts = [_work(homes, turns) for homes, turns in lane_homes(lane, spec.shared_optin, block)]
     except NoRoom:  # emitted in turned tiles, which need no homes
@@ -84,9 +95,31 @@ def _lane_work(lane: Lane, block: int, spec: DeviceSpec) -> WarpWork:
     return _together(parts)
 
 
+def _product_lane_work(lane: Lane, block: int, spec: DeviceSpec) -> WarpWork:
+    """One part after another: rows, a warp each, and products, by all warps of a CTA."""
+    parts = []
+    for part in product_parts(lane, spec.shared_optin, max(block, BLOCK)):
+        if isinstance(part, Homes):
+            parts.append(_work(part, lane.rows))
+        else:
+            ctas = lane.rows // lane.step
+            seconds = tensor_seconds(part.instructions * MMA, spec) * ctas
+            tensor = seconds * spec.clock * spec.sms / min(1.0, part.tiling.busy / ISSUE)
+            waits = BARRIER_CYCLES * ctas * part.tiling.warps * part.tiling.turns
+            flying = max(FLYING_BYTES, max(1, part.ring - 1) * part.panel_bytes / part.tiling.warps)
+            again = part.reread(ctas)
+            parts.append(WarpWork(0.0, waits, FIXED + part.registers, flying, again, tensor))
+    return _together(parts)
+
+
 def _together(parts: Sequence[WarpWork]) -> WarpWork:
     return WarpWork(
-        sum(p.cycles for p in parts), sum(p.waits for p in parts), max(p.registers for p in parts)
+        sum(p.cycles for p in parts),
+        sum(p.waits for p in parts),
+        max(p.registers for p in parts),
+        max(p.flying for p in parts),
+        sum(p.reread for p in parts),
+        sum(p.tensor for p in parts),
     )
 
 

@@ -1,4 +1,4 @@
-"""Products of a CPU's kernels go by tiles of registers instead of one sum after another.
+"""Products go by tiles of registers instead of one sum after another.
 
     for r in [0, 64):                                  multiply t1[64, 512] = t0[64, 64] * a1[512, 64]^T
       for i2 in [0, 512):
@@ -9,7 +9,8 @@
 
 A nest is a product where its sum is of what two matrices have at places that are multiples of the step's row,
 the column and what is summed over, the left one without the column, the right one without the row. Whoever
-wrote it: a dot_general, or a multiplication of two broadcasts.
+wrote it: a dot_general, or a multiplication of two broadcasts. GPUs multiply 16-bit elements of one type, of
+which the right operand is in memory.
 """
 
 from __future__ import annotations
@@ -37,88 +38,46 @@ from jstitch.codegen.kernel_ir import (
     Store,
 )
 from jstitch.codegen.map_kernel import map_lanes
+from jstitch.codegen.step_places import in_steps, is_of_step
 from jstitch.ir.expr import Const, Expr, Ref, call, refs
-from jstitch.ir.index import (
-    Atom,
-    FloorDiv,
-    Index,
-    Mod,
-    Var,
-    add,
-    atoms,
-    bounds,
-    const,
-    floordiv,
-    mod,
-    mul,
-    var,
-)
-from jstitch.ir.types import DType, TensorType
+from jstitch.ir.index import Index, Var, add, atoms, mul, var
+from jstitch.ir.types import HALVES, DType, TensorType
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.tensor_cores import TENSOR_CORES
 
 WIDENED = (DType.F32, DType.BF16)  # elements that the micro-kernel reads as f32
 PANEL = TensorType((DEPTH, WIDEST), DType.F32)
 
 
 @dataclass(frozen=True)
-class _Axes:
+class Axes:
     """The variables of a nest's loops: the row in its step, the column, what is summed over."""
 
     row: Var
     column: Var
     summed: Var
 
+    @classmethod
+    def of(cls, lane: Lane, column: Loop, summed: Loop) -> Axes:
+        return cls(Var("row in step", lane.step), column.var, summed.var)
+
     def matrix(self, access: Load | Store, lane: Lane, used: tuple[Var, Var], unused: Var) -> Matrix | None:
         """Where an access goes, if that is a multiple of `used` behind something that the step says."""
-        at = _in_steps(access.offset, lane, self.row)
+        at = in_steps(access.offset, lane, self.row)
         strides = dict(at.terms)
         first = Index(at.const, tuple((a, k) for a, k in at.terms if a not in (*used, unused)))
-        if unused in strides or any(not _is_of_step(a) for a in atoms([first])):
+        if unused in strides or any(not is_of_step(a) for a in atoms([first])):
             return None
         return Matrix(access.buffer, first, (strides.get(used[0], 0), strides.get(used[1], 0)))
 
 
-def _is_of_step(atom: Atom) -> bool:
-    """Whether it says no more than the number of the step."""
-    match atom:
-        case Var(name):
-            return name == STEP
-        case FloorDiv() | Mod():
-            return True
-    return False
-
-
-def _in_steps(e: Index, lane: Lane, row: Var) -> Index:
-    """With the row as the step's first row, and a place in the step that no whole number of steps sees."""
-    found = const(e.const)
-    for atom, k in e.terms:
-        found = add(found, mul(_atom_in_steps(atom, lane, row), k))
-    return found
-
-
-def _atom_in_steps(atom: Atom, lane: Lane, row: Var) -> Index:
-    step = lane.step
-    match atom:
-        case Var(name) if name == ROW:
-            return add(mul(var(Var(STEP, lane.rows // step)), step), var(row))
-        case FloorDiv(of, by) | Mod(of, by):
-            inside = _in_steps(of, lane, row)
-            steps = Index(
-                inside.const // step, tuple((a, k // step) for a, k in inside.terms if k % step == 0)
-            )
-            rest = add(inside, mul(steps, -step))
-            low, high = bounds(rest)
-            divides = isinstance(atom, FloorDiv)
-            if by % step or low < 0 or high >= step:
-                return floordiv(inside, by) if divides else mod(inside, by)
-            turn = by // step
-            return floordiv(steps, turn) if divides else add(mul(mod(steps, turn), step), rest)
-    return var(atom)
-
-
-def tile_products(kernel: Kernel) -> Kernel:
+def tile_products(kernel: Kernel, context: Context) -> Kernel:
     """The kernel with Products, and room for what these pack and for sums that are not stored as they are."""
+    device = context.machine.device
+    if device is not None and device.capability < TENSOR_CORES:
+        return kernel
     arena = _Arena(list(kernel.arena), kernel.arena_bytes)
-    panel = arena.tile("panel", PANEL)
+    panel = arena.tile("panel", PANEL) if device is None else None
     made = map_lanes(kernel, lambda lane: _in_lane(lane, panel, arena))
     if made is kernel:
         return kernel
@@ -139,7 +98,7 @@ class _Arena:
         return self.buffers[-1]
 
 
-def _in_lane(lane: Lane, panel: Buffer, arena: _Arena) -> Lane:
+def _in_lane(lane: Lane, panel: Buffer | None, arena: _Arena) -> Lane:
     """Sums that are converted, or stored twice, are copied from where the product puts them."""
     if lane.flat or lane.step == 1:
         return lane
@@ -161,7 +120,7 @@ class _Sums:
 
     @classmethod
     def of(cls, nest: Nest) -> _Sums | None:
-        """Of f32 or bf16, added up in f32."""
+        """Of elements that become f32, added up in f32."""
         match nest:
             case Nest(
                 (Loop(Var(name), each=1), Loop(_, 0, columns), Loop(_, 0, turns)),
@@ -196,17 +155,17 @@ class _Sums:
         row = add(var(Var(ROW, lane.rows)), mul(steps, -1))
         return Store(tile, add(mul(row, column.hi), var(column.var)), Ref(self.total), 2)
 
-    def product(self, store: Store, lane: Lane, panel: Buffer) -> Product | None:
+    def product(self, store: Store, lane: Lane, panel: Buffer | None) -> Product | None:
         """With sums that are stored there, columns side by side."""
         _, column, summed = self.nest.loops
-        axes = _Axes(Var("row in step", lane.step), column.var, summed.var)
+        axes = Axes.of(lane, column, summed)
         c = axes.matrix(store, lane, (axes.row, axes.column), axes.summed)
         if c is None or c.strides[1] != 1:
             return None
         for left, right in (self.factors, self.factors[::-1]):
             a = axes.matrix(left, lane, (axes.row, axes.summed), axes.column)
             b = axes.matrix(right, lane, (axes.summed, axes.column), axes.row)
-            if a is not None and b is not None:
+            if a is not None and b is not None and (panel is not None or _by_tensor_cores(a, b)):
                 sizes, n = (lane.step, column.hi, summed.hi), self.nest
                 what = n.loops, n.accumulators, n.body, (store,), n.combines
                 return Product(*what, left=a, right=b, result=c, sizes=sizes, panel=panel)
@@ -218,7 +177,7 @@ def _factors(instructions: Sequence[Instr]) -> Mapping[str, Load] | None:
     loads: dict[str, Load] = {}
     for i in instructions:
         match i:
-            case Load(name, buffer) if buffer.type.dtype in WIDENED:
+            case Load(name, buffer) if buffer.type.dtype in (*WIDENED, *HALVES):
                 loads[name] = i
             case Let(name, value) if (load := _converted(value, loads)) is not None:
                 loads[name] = loads.pop(load)
@@ -227,11 +186,17 @@ def _factors(instructions: Sequence[Instr]) -> Mapping[str, Load] | None:
     return loads if len(loads) == 2 else None
 
 
+def _by_tensor_cores(left: Matrix, right: Matrix) -> bool:
+    """Whether a GPU multiplies them: what it makes of the right one has no place in panels."""
+    types = {left.buffer.type.dtype, right.buffer.type.dtype}
+    return len(types) == 1 and types <= {*HALVES} and right.buffer.space is not Space.ARENA
+
+
 def _converted(value: Expr, loads: Mapping[str, Load]) -> str | None:
     return next((name for name in loads if value == call("convert_f32", Ref(name))), None)
 
 
-def _tiled(nest: Nest, lane: Lane, panel: Buffer, arena: _Arena) -> list[Nest]:
+def _tiled(nest: Nest, lane: Lane, panel: Buffer | None, arena: _Arena) -> list[Nest]:
     """The nest as Products, one for each of its sums, and what else is done with these; or as it is."""
     stores = any(isinstance(i, Store) for i in nest.body)
     if not nest.accumulators or stores or any(i.depth != 2 for i in nest.after):
@@ -261,7 +226,7 @@ def _after(nest: Nest, sums: Sequence[Load], rest: Sequence[Instr]) -> Nest:
 
 
 def _placed(
-    part: Nest, lane: Lane, panel: Buffer, arena: _Arena
+    part: Nest, lane: Lane, panel: Buffer | None, arena: _Arena
 ) -> tuple[Product, Store, Sequence[Instr]] | None:
     """The product that a nest of one sum is, where its sums go, and what else is done with them."""
     sums = _Sums.of(part)

@@ -43,7 +43,8 @@ def _widened(phase: Phase, kernel: Kernel, machine: Machine, device: DeviceSpec)
 
 def _may_widen(lane: Lane) -> bool:
     """Whether nobody asked for its threads, and it has rows that can have some each."""
-    return not (lane.flat or lane.threads or lane.counted or isinstance(lane, StripLane)) and lane.rows > 1
+    given = lane.threads or lane.counted or lane.multiplies
+    return not (lane.flat or given or isinstance(lane, StripLane)) and lane.rows > 1
 
 
 def _with(phase: Phase, threads: int) -> Phase:

@@ -16,7 +16,7 @@ from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.cuda.index_bits import index_bits, unproven
 from jstitch.codegen.interval import Interval
 from jstitch.codegen.kernel_source import KernelSource
-from jstitch.codegen.launch_ir import MOST_CTAS
+from jstitch.codegen.launch_places import MOST_CTAS
 from jstitch.ir.ops import KERNEL
 from tests.codegen.cuda.defects import column_sums, softmax
 from tests.codegen.cuda.stitched import PROFILES, stitch, stitch_for_cpu

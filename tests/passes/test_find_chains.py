@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from random import Random
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import jstitch
@@ -18,81 +16,8 @@ from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from tests.contexts import CPU_PROFILE, on
+from tests.passes.chain_programs import Array, close, program
 from tests.passes.test_own_columns import graph_of
-
-Array = Any
-Program = tuple[Callable[..., Any], list[np.ndarray]]
-
-
-def _softmax(s: Array) -> Array:
-    return jax.nn.softmax(s, -1)
-
-
-def _hand_written(s: Array) -> Array:
-    e = jnp.exp(s - jnp.max(s, -1, keepdims=True))
-    return e / jnp.sum(e, -1, keepdims=True)
-
-
-def _squared(s: Array) -> Array:
-    return jnp.square(jax.nn.relu(s)) / s.shape[-1]
-
-
-def _normalised(s: Array) -> Array:
-    return s * jax.lax.rsqrt(jnp.mean(s * s, -1, keepdims=True) + 1e-5)
-
-
-BETWEEN = (_softmax, _softmax, _hand_written, _squared, _normalised, jax.nn.gelu, jnp.tanh, lambda s: s)
-
-
-def _masks(random: Random, rows: int, columns: int) -> Callable[[Array], Array]:
-    """One of those that attention has."""
-    far = random.choice((-1e9, -jnp.inf, float(np.finfo(np.float32).min)))
-    i, j = np.arange(rows)[:, None], np.arange(columns)[None]
-    window = random.randint(1, columns)
-    return random.choice(
-        (
-            lambda s: s,
-            lambda s: jnp.where(jnp.arange(rows)[:, None] >= jnp.arange(columns)[None], s, far),
-            lambda s: jnp.where(jnp.asarray(abs(i - j) < window), s, -1e9),
-            lambda s: s - 0.1 * jnp.abs(jnp.arange(rows)[:, None] - jnp.arange(columns)[None]),
-        )
-    )
-
-
-def program(seed: int) -> Program:
-    """Products with batches of any number of dimensions, what is between their rows, and arguments."""
-    random, numbers = Random(seed), np.random.default_rng(seed)
-    lead = random.choice(((), (2,), (2, 3), (1, 5)))
-    rows, columns = random.choice((8, 24, 60, 64, 128, 195)), random.choice((7, 32, 70, 128, 300))
-    depth, width = random.choice((8, 16, 33, 64)), random.choice((5, 16, 40, 64))
-    between, masked = random.choice(BETWEEN), _masks(random, rows, columns)
-    turned, scale = random.random() < 0.5, random.choice((1.0, 0.125))
-    kind, wide = random.choice(((jnp.float32, None), (jnp.bfloat16, None), (jnp.bfloat16, jnp.float32)))
-
-    def f(q: Array, k: Array, v: Array, bias: Array) -> Array:
-        what = "...qd,...kd->...qk" if turned else "...qd,...dk->...qk"
-        s = jnp.einsum(what, q, k, preferred_element_type=wide) * scale
-        return jnp.einsum("...qk,...kh->...qh", between(masked(s + bias)).astype(v.dtype), v)
-
-    right = (columns, depth) if turned else (depth, columns)
-    shapes = (*lead, rows, depth), (*lead, *right), (*lead, columns, width), (columns,)
-    return f, [numbers.standard_normal(shape).astype(kind) for shape in shapes]
-
-
-def close(found: Sequence[Array], f: Callable[..., Any], args: Sequence[np.ndarray]) -> None:
-    """As float64 has it; of bf16, at most twice as far from it as `jax.jit` is, or by a unit."""
-    with jax.enable_x64(True):
-        exact = [np.float64(x) for x in jax.tree.leaves(jax.jit(f)(*(np.float64(a) for a in args)))]
-    theirs = jax.tree.leaves(jax.jit(f)(*args))
-    for a, b, c in zip(found, theirs, exact, strict=True):
-        assert a.dtype == b.dtype
-        largest = float(np.nanmax(np.abs(c), initial=1.0))
-        if a.dtype == np.float32:
-            np.testing.assert_allclose(a, c, rtol=2e-5, atol=2e-5 * largest)
-        else:
-            np.testing.assert_array_equal(np.isnan(a), np.isnan(b))
-            error, allowed = (float(np.nanmax(np.abs(np.float64(x) - c), initial=0.0)) for x in (a, b))
-            assert error <= 2 * allowed + largest / 256
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 from jstitch.codegen.cuda.ptx.access import move
 from jstitch.codegen.cuda.ptx.carry import CarryForm, find_carry_form
+from jstitch.codegen.cuda.ptx.copies import copy
 from jstitch.codegen.cuda.ptx.error import PtxError
 from jstitch.codegen.cuda.ptx.flatten import Flat, Instruction, Label
 from jstitch.codegen.cuda.ptx.form import Form, find_form
 from jstitch.codegen.cuda.ptx.frame import Frame, Read, Run
+from jstitch.codegen.cuda.ptx.matrices import is_of_warp, multiply
 from jstitch.codegen.cuda.ptx.operand import Operands
 from jstitch.codegen.cuda.ptx.warp import is_meeting, meet
 
@@ -69,7 +71,7 @@ def build(flat: Flat) -> Program:
             _new_block(blocks, operands, bool(blocks[-1].steps or blocks[-1].last))
             labels[step.name] = len(blocks) - 1
             continue
-        if is_meeting(step):
+        if is_meeting(step) or is_of_warp(step.opcode):
             _new_block(blocks, operands, bool(blocks[-1].steps))
             blocks[-1].meets = True
         try:
@@ -137,8 +139,9 @@ def _add(block: Block, step: Instruction, operands: Operands) -> bool:
 
 
 def _compile(step: Instruction, operands: Operands) -> Run:
-    if run := move(step, operands) or meet(step, operands):
-        return run
+    for find in (move, meet, multiply, copy):
+        if run := find(step, operands):
+            return run
     if found := find_form(step.opcode):
         return _pure(found, step, operands)
     if carry := find_carry_form(step.opcode):

@@ -229,16 +229,32 @@ def _dot_of_bytes(m: Match) -> Form:
     def apply(a: Array, b: Array, c: Array) -> Array:
         total = c.astype(np.int64)
         for n in range(4):
-            left, right = (_byte(x, n, kind) for x, kind in ((a, m["a"]), (b, m["b"])))
+            left, right = (_part(x, n, kind, 8) for x, kind in ((a, m["a"]), (b, m["b"])))
             total = total + left * right
         return total.astype(np.uint64).astype(np.uint32).view(c.dtype)
 
     return Form(result, (m["a"], m["b"], result), apply)
 
 
-def _byte(x: Array, n: int, kind: str) -> Array:
-    found = (x.view(np.uint32) >> np.uint32(8 * n)).astype(np.uint8)
-    return (found.view(np.int8) if kind == "s32" else found).astype(np.int64)
+@form(r"dp2a\.(?P<half>lo|hi)\.(?P<a>[su]32)\.(?P<b>[su]32)")
+def _dot_of_halves(m: Match) -> Form:
+    """A product of two halves of a word by two bytes, its low or its high ones, added to a word."""
+    result = "u32" if m["a"] == m["b"] == "u32" else "s32"
+    first = 2 * (m["half"] == "hi")
+
+    def apply(a: Array, b: Array, c: Array) -> Array:
+        total = c.astype(np.int64)
+        for n in range(2):
+            total = total + _part(a, n, m["a"], 16) * _part(b, first + n, m["b"], 8)
+        return total.astype(np.uint64).astype(np.uint32).view(c.dtype)
+
+    return Form(result, (m["a"], m["b"], result), apply)
+
+
+def _part(x: Array, n: int, kind: str, bits: int) -> Array:
+    """Bits [n * bits, (n + 1) * bits) of a word."""
+    found = (x.view(np.uint32) >> np.uint32(bits * n)).astype(f"u{bits // 8}")
+    return (found.view(f"i{bits // 8}") if kind == "s32" else found).astype(np.int64)
 
 
 @form(r"lop3\.b32")

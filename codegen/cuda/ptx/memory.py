@@ -72,15 +72,35 @@ class Access:
         return self.dtype.itemsize * self.count
 
 
+@dataclass(frozen=True)
+class Copy:
+    """What lanes copy to shared memory. groups: of each lane's, the one that the copy is in."""
+
+    lanes: Lanes
+    groups: Lanes
+    to: Array
+    words: list[Array]
+    access: Access
+
+
+@dataclass
+class Copies:
+    """Those under way in a batch. closed: groups that each lane has committed."""
+
+    closed: Lanes
+    under_way: list[Copy] = field(default_factory=list)
+
+
 @dataclass
 class Memory:
-    """All regions of a launch: global ones by window."""
+    """All regions of a launch: global ones by window. copies: what is under way to shared memory."""
 
     windows: dict[int, Region]
     shared: Region
     local: Region
     parameters: Region
     tally: Tally = field(default_factory=Tally)
+    copies: Copies | None = None
 
     def load(self, group: Group, address: Array, access: Access) -> list[Array]:
         """The elements of every lane. Raises Fault."""

@@ -106,7 +106,8 @@ def stitch(
     graph: Graph, wanted: Profile, donate: bool = False, options: CompileOptions = OPTIONS
 ) -> Stitched:
     """Kernels for CUDA in the place of every pattern; `donate`: inputs' memory may be taken by outputs."""
-    recorder, canonical, context = Recorder(), run(graph, CPU), Context(options, wanted)
+    device = wanted.machine.device or SPEC
+    recorder, canonical, context = Recorder(device.shared_optin), run(graph, CPU), Context(options, wanted)
     donated = _pairs(canonical) if donate else {}
     made = stitch_graph(canonical, context, "k", open_dump(context, "k"), recorder, donated)
     return Stitched(made, recorder)

@@ -14,15 +14,14 @@ from jstitch.codegen.launch_ir import (
     If,
     Integer,
     LaunchCode,
-    Less,
     Read,
     Registers,
     Scope,
-    Shared,
     Shuffle,
     Statement,
     Write,
 )
+from jstitch.codegen.launch_places import Less, Shared
 from jstitch.ir.graph import Graph
 from jstitch.ir.index import Var, const, var
 from tests.codegen.cuda.defects import column_sums, softmax

@@ -173,6 +173,27 @@ def test_products_of_four_bytes(left: str, right: str) -> None:
     assert found.tolist() == expected
 
 
+@pytest.mark.parametrize("half", ["lo", "hi"])
+@pytest.mark.parametrize(("left", "right"), [("u32", "u32"), ("s32", "u32"), ("u32", "s32"), ("s32", "s32")])
+def test_products_of_two_halves(half: str, left: str, right: str) -> None:
+    a, b, c = (integers("u4", seed) for seed in range(3))
+
+    def parts(word: int, kind: str, bits: int) -> list[int]:
+        found = [word >> n & (1 << bits) - 1 for n in range(0, 32, bits)]
+        return [x - (1 << bits) if kind == "s32" and x >> (bits - 1) else x for x in found]
+
+    def bytes_of(word: int) -> list[int]:
+        found = parts(word, right, 8)
+        return found[2:] if half == "hi" else found[:2]
+
+    expected = [
+        (sum(p * q for p, q in zip(parts(x, left, 16), bytes_of(y), strict=True)) + z) % 2**32
+        for x, y, z in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
+    ]
+    found = apply(f"dp2a.{half}.{left}.{right} {{d}}, {{a}}, {{b}}, {{c}};", "u4", a, b, c)
+    assert found.tolist() == expected
+
+
 def test_carries_make_128_bit_arithmetic() -> None:
     a, b = integers("u8"), integers("u8", 1)
     halves = [x for value in (a, b) for x in ((value & 0xFFFFFFFF).astype("u4"), (value >> 32).astype("u4"))]

@@ -1,0 +1,348 @@
+"""What a CTA does for a product of matrices: panels of the right operand go by shared memory, warps multiply.
+
+result[64, 512] = left[64, 64] * right[64, 512]     by 8 warps, 16 rows and 64 columns each, twice
+
+copy panels 0, 1, 2
+for n in range(0, 2):                    columns [n * 256, n * 256 + 256)
+    sums = 0
+    for k in range(0, 2):                rows [k * 32, k * 32 + 32) of the right operand
+        await the panel; copy the third one after it to where the last one was
+        sums += left * panel             a warp's 16 rows, 64 columns
+    result = sums
+
+Operands are of 16 bits, sums of f32 (mma.m16n8k16). Rows, columns and depths that fill no tile are zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from jstitch.codegen.cuda.deal import WARP
+from jstitch.codegen.cuda.exchange import Team
+from jstitch.codegen.cuda.homes import NoRoom
+from jstitch.codegen.cuda.tiling import PIECE, TILE, InMemory, InShared, Tiling, pitch_of
+from jstitch.codegen.cuda.under import under
+from jstitch.codegen.launch_ir import (
+    AwaitCopies,
+    Barrier,
+    Body,
+    CommitCopies,
+    CopyAsync,
+    For,
+    Get,
+    If,
+    Integer,
+    LoadMatrices,
+    MultiplyAdd,
+    Put,
+    Read,
+    Registers,
+    Scope,
+    Statement,
+    Unroll,
+    Write,
+)
+from jstitch.codegen.launch_places import FAR, THREAD, Elements, Less, Shared
+from jstitch.ir.expr import Const, Ref
+from jstitch.ir.index import Index, Var, const, var
+from jstitch.ir.types import DType
+
+WRITTEN_OUT = 4  # copies of each thread
+ARRIVED = "this panel is there, and nobody reads the last one any more"
+MADE = "the product is there"
+
+
+@dataclass(frozen=True)
+class TiledProduct:
+    """result = left * right by a CTA of `tiling.warps` warps. number: of the product, for its names.
+
+    base: the first byte of what it needs in shared memory besides its tiles.
+    """
+
+    number: str
+    tiling: Tiling
+    left: InShared | InMemory
+    right: InMemory
+    result: InShared | InMemory
+    base: int
+
+    def __post_init__(self) -> None:
+        if self.tiling.groups > self.tiling.warps:
+            raise NoRoom(f"{self.tiling.sizes[0]} rows are too many for {self.tiling.warps} warps")
+
+    # -- shared memory --------------------------------------------------------------------------------
+
+    @cached_property
+    def _left_tile(self) -> InShared:
+        """Where the warps read the left operand."""
+        if isinstance(self.left, InShared):
+            return self.left
+        return InShared(const(self.base), pitch_of(self.tiling.sizes[2], self.left.dtype), self.left.dtype)
+
+    @property
+    def _left_bytes(self) -> int:
+        if isinstance(self.left, InShared):
+            return 0
+        return self.tiling.groups * TILE * self._left_tile.pitch * self.left.dtype.itemsize
+
+    @property
+    def _by_depth(self) -> bool:
+        """Whether a panel's rows are depths, as the right operand lies in memory; if not, columns."""
+        return self.right.strides[0] != 1 or self.right.strides[1] == 1
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        """Rows and columns of a panel as it lies in shared memory."""
+        shape = self.tiling.depth, self.tiling.columns
+        return shape if self._by_depth else shape[::-1]
+
+    def _panel(self, stage: Index) -> InShared:
+        pitch = pitch_of(self._shape[1], self.right.dtype)
+        base = stage * self.panel_bytes + (self.base + self._left_bytes)
+        return InShared(base, pitch, self.right.dtype)
+
+    @property
+    def panel_bytes(self) -> int:
+        """Of one."""
+        rows, columns = self._shape
+        return rows * pitch_of(columns, self.right.dtype) * self.right.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """From `base` on."""
+        return self._left_bytes + self.ring * self.panel_bytes
+
+    @property
+    def ring(self) -> int:
+        """Panels that have room at once."""
+        return min(self.tiling.stages, self.tiling.turns)
+
+    def traffic(self, ctas: int) -> tuple[int, int]:
+        """Bytes that so many CTAs read from memory and write there: their right operands share a cache."""
+        m, n, k = self.tiling.sizes
+        left = m * k * self.left.dtype.itemsize if isinstance(self.left, InMemory) else 0
+        written = m * n * self.result.dtype.itemsize if isinstance(self.result, InMemory) else 0
+        return left * ctas + min(self._right_bytes(ctas), self.right.nbytes), written * ctas
+
+    def reread(self, ctas: int) -> int:
+        """Bytes of right operands that later CTAs read again."""
+        return max(0, self._right_bytes(ctas) - self.right.nbytes)
+
+    def _right_bytes(self, ctas: int) -> int:
+        return math.prod(self.tiling.sizes[1:]) * self.right.dtype.itemsize * ctas
+
+    @property
+    def instructions(self) -> int:
+        """Of all warps of a CTA, those that multiply."""
+        t = self.tiling
+        return t.groups * (t.passes * t.columns // 8) * (t.steps * t.depth // TILE)
+
+    @property
+    def registers(self) -> int:
+        """Of a thread: sums and operands."""
+        return self.tiling.width // 2 + 8
+
+    # -- statements -----------------------------------------------------------------------------------
+
+    @property
+    def team(self) -> Team:
+        return Team(WARP, self.tiling.warps)
+
+    def body(self) -> Body:
+        """Needs `t`, the thread's number in its warp, and `team`, the warp's number."""
+        t = self.tiling
+        columns, depth = Var(f"n{self.number}", t.passes), Var(f"k{self.number}", t.steps)
+        n, k = var(columns), var(depth)
+        inside = [*self._clear(), For(depth.name, const(0), const(t.steps), 1, tuple(self._step(n, k)))]
+        return [
+            Registers(self._sums, DType.F32, t.width // 2),
+            Registers(self._a, DType.U32, 4),
+            Registers(self._b, DType.U32, 4),
+            *self._first(),
+            For(columns.name, const(0), const(t.passes), 1, (*inside, *self._store(n))),
+            Barrier(Scope.CTA, MADE),
+        ]
+
+    @property
+    def _sums(self) -> str:
+        return f"sums{self.number}"
+
+    @property
+    def _a(self) -> str:
+        return f"a{self.number}_"
+
+    @property
+    def _b(self) -> str:
+        return f"b{self.number}_"
+
+    def _clear(self) -> Iterator[Statement]:
+        place = var(Var("s", self.tiling.width // 2))
+        yield Unroll("s", self.tiling.width // 2, (Put(self._sums, place, Const(0.0, DType.F32)),))
+
+    def _first(self) -> Body:
+        """The left operand, whole, and the first panels."""
+        m, _, k = self.tiling.sizes
+        rows, columns = self.tiling.groups * TILE, -(-k // TILE) * TILE
+        body: Body = []
+        if isinstance(self.left, InMemory):
+            body += self._fill(self._left_tile, (rows, columns), self.left, (const(0), const(0)), (m, k))
+        else:
+            body += self._zeros(self._left_tile, (rows, columns), (m, k))
+        for panel in range(max(1, self.ring - 1)):
+            n, number = divmod(panel, self.tiling.steps)
+            body += [*self._fill_panel(const(panel), const(n), const(number)), CommitCopies()]
+        return body
+
+    def _step(self, n: Index, k: Index) -> Body:
+        t = self.tiling
+        number, ahead = n * t.steps + k, self.ring - 1
+        following = var(Var("following", t.turns + ahead))
+        fill = self._fill_panel(following % self.ring, following // t.steps, following % t.steps)
+        body: Body = [AwaitCopies(max(0, ahead - 1)), Barrier(Scope.CTA, ARRIVED)]
+        if ahead:
+            more = [Integer("following", number + ahead), *fill]
+            body += [*under(Less(number + ahead, const(t.turns)), more), CommitCopies()]
+        return body + under(self._is_busy, self._multiply(number % self.ring, k))
+
+    @property
+    def _is_busy(self) -> Less | None:
+        """Whether the warp has a part of the product; None where all have."""
+        t = self.tiling
+        return Less(self.team.number, const(t.busy)) if t.busy < t.warps else None
+
+    @property
+    def _row(self) -> Index:
+        """The first of a warp's rows."""
+        return self.team.number % self.tiling.groups * TILE
+
+    @property
+    def _column(self) -> Index:
+        """The first of a warp's columns, in a panel."""
+        return self.team.number // self.tiling.groups * self.tiling.width
+
+    def _multiply(self, stage: Index, k: Index) -> Body:
+        t, thread, depth = self.tiling, self.team.thread, var(Var("d", self.tiling.depth // TILE)) * TILE
+        left, panel = self._left_tile, self._panel(stage)
+        row, column = self._row + thread % TILE, k * t.depth + depth + thread // TILE * PIECE
+        j = var(Var("j", t.width // TILE))
+        mine = self._column + j * TILE
+        near, far = thread % PIECE + thread // TILE * PIECE, thread // PIECE % 2 * PIECE
+        if self._by_depth:
+            at = panel.at(depth + thread % TILE, mine + thread // TILE * PIECE)
+        else:
+            at = panel.at(mine + near, depth + far)
+        right = LoadMatrices(self._b, const(0), Shared(panel.base), at, panel.dtype, self._by_depth)
+        products = (
+            MultiplyAdd(
+                Elements(self._sums, j * 8 + 4 * half),
+                Elements(self._a, const(0)),
+                Elements(self._b, const(2 * half)),
+                panel.dtype,
+            )
+            for half in (0, 1)
+        )
+        return [
+            Unroll(
+                "d",
+                t.depth // TILE,
+                (
+                    LoadMatrices(self._a, const(0), Shared(left.base), left.at(row, column), left.dtype),
+                    Unroll("j", t.width // TILE, (right, *products)),
+                ),
+            )
+        ]
+
+    def _store(self, n: Index) -> Body:
+        """Each thread has two neighbours of every eight columns, in two rows."""
+        t, thread = self.tiling, self.team.thread
+        j, (row, column) = var(Var("j", t.width // 8)), (var(Var(name, FAR)) for name in ("row", "column"))
+        body: Body = []
+        for half in (0, 1):
+            stores = self._pair(row, column + thread % 4 * 2, j * 4 + 2 * half)
+            body.append(Integer("row", self._row + thread // 4 + 8 * half))
+            body += under(Less(row, const(t.sizes[0])) if t.sizes[0] % TILE else None, stores)
+        eight = Integer("column", n * t.columns + self._column + j * 8)
+        inside = under(Less(column, const(t.sizes[1])) if t.sizes[1] % t.columns else None, body)
+        return under(self._is_busy, [Unroll("j", t.width // 8, (eight, *inside))])
+
+    def _pair(self, row: Index, column: Index, first: Index) -> Body:
+        match self.result:
+            case InShared(base, _, dtype):
+                place = self.result.at(row, column)
+                return [Write(Shared(base), place, dtype, Elements(self._sums, first), 2)]
+            case InMemory(memory, _, _, dtype) if self.result.in_pairs and self.tiling.sizes[1] % 8 == 0:
+                place = self.result.at(row, column)
+                return [Write(memory, place, dtype, Elements(self._sums, first), 2)]
+            case InMemory(memory, _, _, dtype):
+                body: Body = []
+                for k in (0, 1):
+                    store = Write(memory, self.result.at(row, column + k), dtype, Ref("sum"))
+                    known = self.tiling.sizes[1] % 8 == 0
+                    test = None if known else Less(column + k, const(self.tiling.sizes[1]))
+                    body += [Get("sum", self._sums, first + k), *under(test, [store])]
+                return body
+
+    # -- copies ---------------------------------------------------------------------------------------
+
+    def _fill_panel(self, stage: Index, n: Index, k: Index) -> Body:
+        t = self.tiling
+        starts, ends = (k * t.depth, n * t.columns), (t.sizes[2], t.sizes[1])
+        source = self.right
+        if not self._by_depth:
+            starts, ends, source = starts[::-1], ends[::-1], source.turned
+        return self._fill(self._panel(stage), self._shape, source, starts, ends)
+
+    def _fill(
+        self,
+        tile: InShared,
+        shape: tuple[int, int],
+        source: InMemory,
+        starts: tuple[Index, Index],
+        ends: tuple[int, int],
+    ) -> Body:
+        """The tile = `shape` elements of the source from `starts` on; those at `ends` and further are 0."""
+        together = PIECE if source.in_pieces and ends[1] % PIECE == 0 else 1
+        each = shape[1] // together
+        x, row, column = (var(Var(name, FAR)) for name in ("piece", "row", "column"))
+        at, place = tile.at(row, column), source.at(starts[0] + row, starts[1] + column)
+        if together > 1:
+            copied: Body = [CopyAsync(Shared(tile.base), at, source.memory, place, tile.dtype)]
+        else:
+            copied = [
+                Read("moved", source.memory, place, source.dtype),
+                Write(Shared(tile.base), at, tile.dtype, Ref("moved")),
+            ]
+        z = var(Var("z", together))
+        zero = Write(Shared(tile.base), at + z, tile.dtype, Const(0.0, DType.F32))
+        zeros = (Unroll("z", together, (zero,)),)
+        for start, offset, end, size in zip(starts, (row, column), ends, shape, strict=True):
+            inside = start.const + size <= end if not start.terms else end % size == 0
+            if not inside:
+                copied = [If(Less(start + offset, const(end)), tuple(copied), zeros)]
+        named = Integer("row", x // each), Integer("column", x % each * together)
+        return self._spread(shape[0] * each, (*named, *copied))
+
+    def _zeros(self, tile: InShared, shape: tuple[int, int], ends: tuple[int, int]) -> Body:
+        """What the tile has behind `ends`."""
+        row, column, body = var(Var("row", FAR)), var(Var("column", FAR)), Body()
+        zero = Write(Shared(tile.base), tile.at(row, column), tile.dtype, Const(0.0, DType.F32))
+        m, k = ends
+        for rows, first, columns in ((shape[0] - m, (m, 0), shape[1]), (m, (0, k), shape[1] - k)):
+            if rows and columns:
+                x = var(Var("piece", FAR))
+                named = Integer("row", x // columns + first[0]), Integer("column", x % columns + first[1])
+                body += self._spread(rows * columns, (*named, zero))
+        return body
+
+    def _spread(self, count: int, body: tuple[Statement, ...]) -> Body:
+        """For each piece of `count`, by all threads."""
+        threads = self.tiling.warps * WARP
+        if count <= threads * WRITTEN_OUT:
+            c = var(Var("c", math.ceil(count / threads)))
+            named = Integer("piece", c * threads + THREAD)
+            partly = Less(var(Var("piece", FAR)), const(count)) if count % threads else None
+            return [Unroll("c", math.ceil(count / threads), (named, *under(partly, body)))]
+        return [For("piece", THREAD, const(count), threads, body)]

@@ -1,0 +1,149 @@
+"""Whether a chain of products is one kernel, and takes less time than XLA's own program.
+
+CPU    by the cost model: XLA's library for each product, and XLA's loops between
+GPU    by the latency-evaluator, against the least that XLA can take: a library call for each product, and
+       one kernel for all that lies between two of them
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import networkx as nx
+
+from jstitch.codegen.cuda.homes import NoRoom
+from jstitch.device_spec import DeviceSpec
+from jstitch.ir.graph import Op, Value
+from jstitch.ir.ops import OpClass, lookup
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.machine import Machine
+from jstitch.passes.base.plan import FusionPattern, Reason, is_free
+from jstitch.passes.base.product_side import PRODUCT
+from jstitch.passes.base.tensor_cores import library_seconds
+from jstitch.passes.cost.cost_model import products, xla_cost, xla_kernels
+from jstitch.passes.cost.structure import per_structure
+from jstitch.passes.fuse.chain_search import ChainSearch
+from jstitch.passes.fuse.gate import MARGINS, judge
+from jstitch.passes.graph.keep_counters import ADDED, LEFT
+from jstitch.passes.lower.build_nest import CannotLowerError
+from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.schedule.kernel_passes import schedule_kernel
+from jstitch.passes.schedule.latency import kernel_latency
+
+WRITES = "its kernel would write {found} bytes, XLA's own {bound}: they make again what is cheap"
+AT_LEAST = (
+    "modelled {found} us, and must be less than {bound} us, of what XLA takes at least: a call of its library"
+    " for each product, and one kernel for what lies between"
+)
+
+
+def why_not(pattern: FusionPattern, search: ChainSearch, context: Context) -> Reason | None:
+    """Why XLA's own program is better; None where it is not."""
+    margin, device = MARGINS[context.options.tune], context.machine.device
+    if margin < math.inf:
+        reason = None if device is not None else _judged(pattern, search, context)
+        if reason := reason or _written(pattern, search, context):
+            return reason
+    made = _kernel_seconds(pattern, Context(context.options, context.profile))
+    if isinstance(made, str):
+        return Reason("tiles", made)
+    if margin < math.inf and device is not None:
+        theirs = margin * _least_seconds(_as_xla(pattern, search), context.machine, device)
+        if made >= theirs:
+            return Reason("gate", AT_LEAST, made * 1e6, theirs * 1e6)
+    return None
+
+
+def takes_less(
+    more: FusionPattern, less: FusionPattern, rest: FusionPattern, search: ChainSearch, context: Context
+) -> bool:
+    """Whether one kernel of all takes less time than one of `less`, and XLA for the rest."""
+    device, margin = context.machine.device, MARGINS[context.options.tune]
+    alone = _as_xla(rest, search)
+    if device is None:
+        theirs = xla_cost(alone, context.machine).seconds(context.machine)
+        ours, apart = (judge(p, context.profile).ours_seconds for p in (more, less))
+        return ours < margin * (apart + theirs)
+    plain = Context(context.options, context.profile)
+    both = _kernel_seconds(more, plain), _kernel_seconds(less, plain)
+    if isinstance(both[0], str) or isinstance(both[1], str):
+        return False
+    return both[0] < margin * (both[1] + _least_seconds(alone, context.machine, device))
+
+
+def _as_xla(pattern: FusionPattern, search: ChainSearch) -> FusionPattern:
+    """With the outputs that XLA's program writes, too: others it makes again where they are read."""
+    return replace(pattern, outputs=tuple(filter(search.is_written, pattern.outputs)))
+
+
+def _judged(pattern: FusionPattern, search: ChainSearch, context: Context) -> Reason | None:
+    """By time, on a CPU."""
+    margin, machine, own = MARGINS[context.options.tune], context.machine, _as_xla(pattern, search)
+    verdict = replace(judge(pattern, context.profile), xla=xla_cost(own, machine))
+    return None if verdict.is_within(margin) else verdict.reason(margin)
+
+
+def _written(pattern: FusionPattern, search: ChainSearch, context: Context) -> Reason | None:
+    """By what is written."""
+    ours = sum(v.tensor.nbytes for v in pattern.outputs)
+    theirs = sum(v.tensor.nbytes for v in xla_kernels(_as_xla(pattern, search), context.machine))
+    return Reason("gate", WRITES, ours, theirs) if ours > theirs else None
+
+
+@per_structure
+def _kernel_seconds(pattern: FusionPattern, context: Context) -> float | str:
+    """Its kernel, as the latency-evaluator has it on a GPU; or why there is none in which all go by tiles."""
+    try:
+        what = pattern.ops, pattern.inputs, pattern.outputs
+        kernel = lower_kernel("chain", *what, context.profile, context.options.arena_bytes)
+    except CannotLowerError as error:
+        return f"no kernel expresses the chain: {error}"
+    if len(kernel.phases) > 1:
+        return "the chain's rows wait for one another: a product is summed over them"
+    wanted, found = sum(op.name == PRODUCT for op in pattern.ops), schedule_kernel(kernel, context).products
+    rows = max(lane.step for lane in kernel.phases[0].lanes)
+    if found < wanted:
+        tiles = f"{found} of the chain's {wanted} products would go by tiles of registers"
+        return f"{tiles}, with {rows} rows at a time"
+    if context.machine.device is None:
+        return 0.0
+    try:
+        return kernel_latency(kernel, context).seconds
+    except NoRoom as error:
+        return str(error)
+
+
+def _least_seconds(pattern: FusionPattern, machine: Machine, device: DeviceSpec) -> float:
+    """What XLA takes at least, with everything between two products in one kernel."""
+    made = [op for op in pattern.ops if not is_free(op)]
+    total = 0.0
+    between = nx.Graph()
+    producers = {v: op for op in made for v in op.results}
+    for op in made:
+        if op.name == PRODUCT:
+            moved = (*op.operands, *op.results)
+            arithmetic = library_seconds(products(op), device)
+            total += machine.launch + max(arithmetic, _seconds(moved, machine))
+        elif lookup(op.name).op_class is not OpClass.SHAPE and op.attrs.get(LEFT) != ADDED:
+            between.add_node(op)
+    for op in made:
+        makers = (producers.get(v) for v in op.operands)
+        between.add_edges_from((m, op) for m in makers if m in between and op in between)
+    for group in nx.connected_components(between):
+        total += machine.launch + _seconds(_crossing(made, group, pattern.outputs), machine)
+    return total
+
+
+def _crossing(ops: Sequence[Op], group: set[Op], outputs: Sequence[Value]) -> set[Value]:
+    """What a kernel of the group reads and writes."""
+    inside = {v for op in group for v in op.results}
+    read = {v for op in group for v in op.operands} - inside
+    wanted = {v for op in ops if op not in group for v in op.operands}.union(outputs)
+    return read | (inside & wanted)
+
+
+def _seconds(values: Sequence[Value] | set[Value], machine: Machine) -> float:
+    nbytes = sum(v.tensor.nbytes for v in {*values})
+    return float(nbytes / machine.bandwidth(nbytes))

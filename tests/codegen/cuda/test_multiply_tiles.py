@@ -1,0 +1,166 @@
+"""Chains of products by tensor cores: in the simulator, as PTX, and as ptxas assembles them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jstitch.codegen.cuda.ptx import PtxError
+from jstitch.codegen.cuda.resources import assemble, find_tool
+from jstitch.codegen.cuda.simulate_error import SimulationError
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.device_spec import find_spec
+from jstitch.frontend.target import cuda_profile
+from tests.codegen.cuda.defects import broken, replacing, without_barrier
+from tests.codegen.cuda.stitched import OPTIONS, PROFILES, WHY_NO_PTX, interpreted, ptx_of, simulated, stitch
+from tests.contexts import H200
+from tests.passes.chain_programs import HALVES, close, program
+from tests.passes.test_own_columns import graph_of
+
+needs_ptx = pytest.mark.skipif(WHY_NO_PTX is not None, reason=str(WHY_NO_PTX))
+needs_ptxas = pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is not installed")
+QUICK, MORE = range(24), range(24, 240)
+Args = Sequence[np.ndarray]
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    scores = jnp.einsum("bqd,bkd->bqk", q, k) * 0.25
+    return jnp.einsum("bqk,bkd->bqd", jax.nn.softmax(scores), v)
+
+
+def chain(a: Any, b: Any, c: Any) -> Any:
+    return (a @ b) @ c
+
+
+def layers(x: Any, up: Any, bias: Any, down: Any, last: Any) -> Any:
+    return jax.nn.gelu(jax.nn.relu(x @ up + bias) @ down) @ last
+
+
+def drawn(dtype: Any, *shapes: tuple[int, ...]) -> Args:
+    numbers = np.random.default_rng(0)
+    return [numbers.standard_normal(shape).astype(dtype) for shape in shapes]
+
+
+SHAPES: tuple[tuple[Callable[..., Any], list[tuple[int, ...]]], ...] = (
+    (attention, [(2, 64, 64), (2, 80, 64), (2, 80, 64)]),
+    (attention, [(1, 9, 8), (1, 300, 8), (1, 300, 8)]),
+    (attention, [(3, 48, 20), (3, 7, 20), (3, 7, 3)]),
+    (chain, [(70, 24), (24, 40), (40, 130)]),
+    (chain, [(128, 256), (256, 16), (16, 512)]),
+    (layers, [(64, 32), (32, 96), (96,), (96, 48), (48, 8)]),
+)
+
+
+def products(kernels: Sequence[Kernel]) -> int:
+    return sum(kernel.products for kernel in kernels)
+
+
+@pytest.mark.parametrize("seed", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in MORE)])
+def test_drawn_chains(seed: int) -> None:
+    f, args = program(seed, HALVES)
+    made = stitch(graph_of(f, args, H200), PROFILES["h200"])
+    assert products([*made.kernels]) == 2
+    assert made.recorder.refused == []
+    close(made.run(args, simulated), f, args)
+    if WHY_NO_PTX is None and seed % 2 == 0:
+        close(made.run(args, interpreted), f, args)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("number", range(len(SHAPES)))
+def test_forms(number: int, dtype: Any) -> None:
+    f, shapes = SHAPES[number]
+    args = drawn(dtype, *shapes)
+    made = stitch(graph_of(f, args, H200), PROFILES["h200"])
+    assert len(made.kernels) == 1
+    assert products([*made.kernels]) == (3 if f is layers else 2)
+    close(made.run(args, simulated), f, args)
+
+
+@needs_ptx
+@needs_ptxas
+@pytest.mark.parametrize("target", ["a100", "h200", "b200", "rtx5090"])
+@pytest.mark.parametrize("shape", [(8, 512, 512, 64, 64), (16, 256, 256, 80, 80), (1, 1024, 512, 64, 64)])
+def test_nothing_is_spilled(target: str, shape: tuple[int, ...]) -> None:
+    spec, (b, m, n, k, h) = find_spec(target), shape
+    args = [jax.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((b, m, k), (b, n, k), (b, n, h))]
+    made = stitch(graph_of(attention, args, H200), cuda_profile(spec))
+    ((kernel, emitted),) = made.kernels.items()
+    (launch,) = emitted.source.launches
+    text = ptx_of(emitted.source, launch, (spec.capability, spec.ptx_version))
+    assert kernel.products == 2
+    assert all(word in text for word in ("mma.sync.aligned.m16n8k16", "ldmatrix", "cp.async"))
+    assert assemble(text, spec.arch).spills == 0
+
+
+# -- what is not by tensor cores --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["v100", "t4"])
+def test_older_gpus_have_no_products(name: str) -> None:
+    args = drawn(jnp.float16, *SHAPES[0][1])
+    made = stitch(graph_of(attention, args, H200), cuda_profile(find_spec(name)))
+    assert products([*made.kernels]) == 0
+    close(made.run(args, simulated), attention, args)
+
+
+def test_products_of_f32_stay_with_xla() -> None:
+    """Whose precision is the user's choice."""
+    args = drawn(np.float32, *SHAPES[0][1])
+    assert products([*stitch(graph_of(attention, args, H200), PROFILES["h200"]).kernels]) == 0
+
+
+# -- roundings --------------------------------------------------------------------------------------------
+
+
+def test_sums_are_rounded_where_they_are_made() -> None:
+    """Without the pass: the same results, by way of tiles of f32."""
+    args = drawn(jnp.bfloat16, *SHAPES[3][1])
+    graph = graph_of(chain, args, H200)
+    without = OPTIONS.replace(without=(*OPTIONS.without, "round_products"))
+    made, plain = (stitch(graph, PROFILES["h200"], options=o) for o in (OPTIONS, without))
+    ours, theirs = ([e.source.launches[0].shared_bytes for e in s.kernels.values()] for s in (made, plain))
+    assert ours < theirs
+    for a, b in zip(made.run(args, simulated), plain.run(args, simulated), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+# -- defects ----------------------------------------------------------------------------------------------
+
+TILES = SHAPES[0]
+SEEDED: dict[str, Callable[[str], str]] = {
+    "a panel that nobody waits for": replacing(r"await_copies\(2\)", "await_copies(3)"),
+    "no wait at all": replacing(r"await_copies\(\d\)", "await_copies(9)"),
+    "no barrier behind the wait": without_barrier(0),
+    "no barrier behind the product": replacing(r"barrier\(\)  # the product is there", "pass"),
+    "the other operand turned": replacing("shared_turned_", "shared_matrices_"),
+    "the wrong half of a right operand": replacing(r"(multiply_add_bf16\(.*), 2\)", r"\1, 0)"),
+}
+TURNS = [(2, 64, 64), (2, 512, 64), (2, 512, 64)]
+
+
+@pytest.mark.parametrize("name", SEEDED)
+@pytest.mark.parametrize("machine", ["simulator", pytest.param("ptx", marks=needs_ptx)])
+def test_seeded_defects_are_found(name: str, machine: str) -> None:
+    """By a machine's checks, or by the results."""
+    args = drawn(jnp.bfloat16, *TURNS)
+    made = broken(graph_of(attention, args, H200), SEEDED[name])
+    run = simulated if machine == "simulator" else interpreted
+    with pytest.raises((SimulationError, PtxError, AssertionError)):
+        close(made.run(args, run), attention, args)
+
+
+def test_a_right_operand_is_read_once_from_memory() -> None:
+    """Rows of all CTAs share it in a cache; what is reported is what memory moves."""
+    args = drawn(jnp.bfloat16, *TILES[1])
+    made = stitch(graph_of(attention, args, H200), PROFILES["h200"])
+    ((_, emitted),) = made.kernels.items()
+    (launch,) = emitted.source.launches
+    assert launch.bytes_read == sum(a.nbytes for a in args)
+    assert launch.bytes_written == args[0].nbytes
+    assert launch.grid > TILES[1][0][0]

@@ -24,7 +24,8 @@ class Side:
     counted as one. library_gemms: whether matrix products were left to cuBLAS. least: what would be moved if
     the memory-intensive launches of each computation were one (analysis/least.py).
     `bytes_*` and `modelled_seconds` are of the memory-intensive launches: without a device XLA cannot choose
-    the matrix products' kernels, so their time is not known, and both sides have the same products.
+    the matrix products' kernels, so their time is not known. Both sides have the same products, but for those
+    in kernels of ours: these count as memory-intensive. `all_bytes` is of all launches, products included.
     """
 
     kernels: tuple[Launch, ...]
@@ -67,6 +68,11 @@ class Side:
     @property
     def bytes_moved(self) -> int:
         return self.traffic.total
+
+    @property
+    def all_bytes(self) -> int:
+        """Of all launches, each operand of a matrix product once."""
+        return sum((kernel.traffic.total * kernel.times for kernel in self.kernels), 0)
 
     @property
     def shared_bytes(self) -> int:
@@ -126,6 +132,7 @@ _LINES = (
     ("  matrix products and libraries", "gemm_launches", 1.0, 0),
     ("MB read", "bytes_read", 1e6, 2),
     ("MB written", "bytes_written", 1e6, 2),
+    ("MB moved, products included", "all_bytes", 1e6, 2),
     ("largest shared memory, bytes", "shared_bytes", 1.0, 0),
     ("modelled time, us", "modelled_seconds", 1e-6, 1),
 )

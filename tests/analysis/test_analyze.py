@@ -114,6 +114,22 @@ def test_recurrent_layers_take_few_launches_and_less_memory_traffic(layer: str) 
 
 
 @needs_plugin
+@pytest.mark.parametrize(("heads", "tokens", "width"), [(12, 256, 64), (16, 256, 80), (1, 1024, 64)])
+def test_attention_of_half_floats_is_one_launch(heads: int, tokens: int, width: int) -> None:
+    """Each operand moves once; XLA writes the scores, and reads them again."""
+
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        scores = jnp.einsum("hqd,hkd->hqk", q, k) / width**0.5
+        return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(scores), v)
+
+    args = [jax.ShapeDtypeStruct((heads, tokens, width), jnp.bfloat16)] * 3
+    found = jstitch.analyze(attention, *args)
+    assert (found.plain.launches, found.stitched.launches) == (3, 1)
+    assert found.stitched.all_bytes == 4 * heads * tokens * width * 2
+    assert found.plain.all_bytes > 2 * found.stitched.all_bytes
+
+
+@needs_plugin
 def test_arguments_may_be_arrays_scalars_keys_static_and_donated() -> None:
     def step(w: dict[str, jax.Array], times: int, key: jax.Array, rate: float) -> Any:
         return {name: v * times + rate * jax.random.normal(key, v.shape) for name, v in w.items()}

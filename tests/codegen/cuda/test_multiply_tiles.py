@@ -41,6 +41,19 @@ def layers(x: Any, up: Any, bias: Any, down: Any, last: Any) -> Any:
     return jax.nn.gelu(jax.nn.relu(x @ up + bias) @ down) @ last
 
 
+def gradient(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Of every argument, as losses have it."""
+    return jax.grad(lambda *args: jnp.sum(jnp.square(f(*args).astype(jnp.float32))), (0, 1, 2))
+
+
+def several_heads(q: Any, k: Any, v: Any) -> Any:
+    """As flax's layers order dimensions, two heads for each of keys, none sees what comes later."""
+    k, v = (jnp.repeat(x, 2, 2) for x in (k, v))
+    scores = jnp.einsum("bqhd,bkhd->bhqk", q, k, preferred_element_type=jnp.float32) * 0.25
+    scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -jnp.inf)
+    return jnp.einsum("bhqk,bkhd->bqhd", jax.nn.softmax(scores).astype(v.dtype), v)
+
+
 def drawn(dtype: Any, *shapes: tuple[int, ...]) -> Args:
     numbers = np.random.default_rng(0)
     return [numbers.standard_normal(shape).astype(dtype) for shape in shapes]
@@ -54,6 +67,14 @@ SHAPES: tuple[tuple[Callable[..., Any], list[tuple[int, ...]]], ...] = (
     (chain, [(128, 256), (256, 16), (16, 512)]),
     (layers, [(64, 32), (32, 96), (96,), (96, 48), (48, 8)]),
 )
+
+
+BOTH_WAYS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], int]] = {
+    "attention": (gradient(attention), [(2, 64, 16), (2, 48, 16), (2, 48, 24)], 4),
+    "heads": (several_heads, [(2, 48, 4, 16), (2, 48, 2, 16), (2, 48, 2, 16)], 2),
+    "gradient of heads": (gradient(several_heads), [(1, 48, 4, 16), (1, 48, 2, 16), (1, 48, 2, 16)], 2),
+}
+"""Functions, shapes, and how many products are in kernels."""
 
 
 def products(kernels: Sequence[Kernel]) -> int:
@@ -79,6 +100,16 @@ def test_forms(number: int, dtype: Any) -> None:
     made = stitch(graph_of(f, args, H200), PROFILES["h200"])
     assert len(made.kernels) == 1
     assert products([*made.kernels]) == (3 if f is layers else 2)
+    close(made.run(args, simulated), f, args)
+
+
+@pytest.mark.parametrize("name", BOTH_WAYS)
+def test_gradients_and_heads(name: str) -> None:
+    f, shapes, count = BOTH_WAYS[name]
+    args = [a / 2 for a in drawn(jnp.bfloat16, *shapes)]
+    made = stitch(graph_of(f, args, H200), PROFILES["h200"])
+    assert made.recorder.refused == []
+    assert products([*made.kernels]) == count
     close(made.run(args, simulated), f, args)
 
 

@@ -18,7 +18,8 @@ from jstitch.codegen.cuda.deal import WARP
 from jstitch.codegen.cuda.homes import TOO_LARGE, Common, Homes, NoRoom
 from jstitch.codegen.cuda.launch_lane import LaneCode, RowLane
 from jstitch.codegen.cuda.multiply_tiles import TiledProduct
-from jstitch.codegen.cuda.tiling import ALIGN, SMALLER, TILE, InMemory, InShared, Tiling, pitch_of
+from jstitch.codegen.cuda.share_arena import ALIGN, lowest_gap
+from jstitch.codegen.cuda.tiling import SMALLER, TILE, InMemory, InShared, Tiling, pitch_of
 from jstitch.codegen.cuda.traffic import traffic
 from jstitch.codegen.kernel_ir import (
     ROW,
@@ -185,7 +186,7 @@ class _ProductLane:
             tile = self._sized(b, first, last)
             others = (t for t in placed if not self.lane.shares or (t.first <= last and first <= t.last))
             busy = sorted((t.offset, t.offset + t.nbytes) for t in others)
-            placed.append(replace(tile, offset=_gap(busy, tile.nbytes)))
+            placed.append(replace(tile, offset=lowest_gap(busy, tile.nbytes)))
         return {t.buffer: t for t in placed}
 
     def _sized(self, b: Buffer, first: int, last: int) -> _Tile:
@@ -311,13 +312,3 @@ def _touched(part: _Part) -> Iterator[Buffer]:
             for m in (product.left, product.right, product.result):
                 if m.buffer.space is Space.ARENA:
                     yield m.buffer
-
-
-def _gap(busy: Sequence[tuple[int, int]], size: int) -> int:
-    """The lowest offset with so many free bytes."""
-    at = 0
-    for start, end in busy:
-        if at + size <= start:
-            return at
-        at = max(at, end)
-    return at

@@ -6,7 +6,7 @@ exp    made in nest 1 from x, used in nest 2  bytes [0, 200000): each thread ove
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 ALIGN = 16
@@ -50,13 +50,14 @@ def find_offset(life: Life, placed: Sequence[tuple[int, Life]], shares: bool = T
         for offset, other in placed
         if not shares or not (life.before(other) or other.before(life))
     )
-    return next(_gaps(busy, life.nbytes))
+    return lowest_gap(busy, life.nbytes)
 
 
-def _gaps(busy: Sequence[tuple[int, int]], size: int) -> Iterator[int]:
+def lowest_gap(busy: Sequence[tuple[int, int]], size: int) -> int:
+    """The lowest offset with so many free bytes. busy: ranges of bytes that are not, in order."""
     at = 0
     for start, end in busy:
         if at + size <= start:
-            yield at
+            return at
         at = max(at, end)
-    yield at
+    return at

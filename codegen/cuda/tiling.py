@@ -21,7 +21,6 @@ SMALLER = (
 )
 """Panels at once, columns of a warp, elements of a panel: what is tried until it finds room."""
 PIECE = 8  # elements of one copy: 16 bytes
-ALIGN = 16
 
 
 def pitch_of(columns: int, dtype: DType) -> int:

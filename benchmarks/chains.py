@@ -1,5 +1,7 @@
 """`python -m benchmarks chains`: chains of two products, on this machine's CPU, side by side with jax.jit.
 
+With `--target h200`, what they launch and move there, by XLA:GPU's compiler: no time, for there is no device.
+
 MCFuser's chains G1-G12 (table II) and self-attention modules S1-S9 (table III), and members of the class
 drawn at random: attention with masks and biases, MLPs, their gradients, at odd sizes.
 """
@@ -23,13 +25,14 @@ from rich.table import Table
 import jstitch
 from benchmarks import machine, timing
 from benchmarks.check import require_equal
+from benchmarks.counted_chains import count_table, counted
 from benchmarks.sides import Side, jax_jit, subject_jit
 from benchmarks.table import geometric_mean
 from benchmarks.workload import Problem, normal
 from jstitch.demo.hlo import program_cost
 
 Row = dict[str, Any]
-TOLERANCES: Mapping[str, float] = {"float32": 1e-4, "bfloat16": 0.05}
+TOLERANCES: Mapping[str, float] = {"float32": 1e-4, "bfloat16": 0.05, "float16": 0.01}
 CHAINS: Mapping[str, tuple[int, int, int, int, int]] = {
     **{"G1": (1, 512, 256, 64, 64), "G2": (1, 512, 256, 64, 128), "G3": (1, 512, 256, 64, 256)},
     **{"G4": (1, 512, 512, 256, 256), "G5": (1, 512, 512, 512, 256), "G6": (1, 512, 512, 1024, 256)},
@@ -119,22 +122,27 @@ def drawn(count: int, seed: int) -> Iterator[Case]:
 @click.option("--drawn", "count", default=24, show_default=True, help="Members of the class to draw.")
 @click.option("--seed", default=0, show_default=True)
 @click.option("--dtype", default="float32", show_default=True, type=click.Choice(tuple(TOLERANCES)))
+@click.option("--target", default="cpu", show_default=True, help="The CPU, or a GPU to count for.")
 @click.option("--seconds", default=1.5, show_default=True, help="Time for each case.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write all rows here.")
 def chains_command(
-    pattern: str, count: int, seed: int, dtype: str, seconds: float, path: Path | None
+    pattern: str, count: int, seed: int, dtype: str, target: str, seconds: float, path: Path | None
 ) -> None:
-    """Chains of two products: times on this CPU, interleaved with jax.jit's."""
+    """Chains of two products: times on this CPU, by turns with jax.jit's, or launches and bytes on a GPU."""
     cases = [case for case in (*published(), *drawn(count, seed)) if re.search(pattern, case[0])]
     if not cases:
         raise click.UsageError(f"no case matches '{pattern}'")
     rows: list[Row] = []
     for case in cases:
-        rows.append(_measured(case[0], problem(case, dtype), seconds))
-        Console(stderr=True).print(f"{case[0]}: {rows[-1]['ratio']:.2f}x")
-    Console().print(_table(rows))
+        if target == "cpu":
+            rows.append(_measured(case[0], problem(case, dtype), seconds))
+            Console(stderr=True).print(f"{case[0]}: {rows[-1]['ratio']:.2f}x")
+        else:
+            rows.append(counted(*case, dtype, target))
+    Console().print(_table(rows) if target == "cpu" else count_table(rows, target))
     if path:
-        result = {"machine": machine.describe(), "dtype": dtype, "seconds": seconds, "rows": rows}
+        about = {"machine": machine.describe(), "target": target, "dtype": dtype, "seconds": seconds}
+        result = {**about, "rows": rows}
         path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 

@@ -203,7 +203,7 @@ def find_homes(
     stages = [[deal(n, lane.flat) for n in s.nests] for s in lane.stages if not s.once]
     nests = [d for stage in stages for d in stage]
     widths = _widths(nests, carries, common or {})
-    if lane.threads:  # vectors for all of them
+    if lane.threads and lane.step > 1:  # rows around products: vectors for all
         widths = {size: min(width, _fitting(size, lane.threads)) for size, width in widths.items()}
     wanted = Wanted(nests, carries, widths, common or {})
     alone = lane.flat or lane.rows == 1

@@ -40,6 +40,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "auto": (
         "remote",
         "columns",
+        "blocks",
         "chains",
         *MEMORY,
         *(p for p in OPTIONAL_PASSES if p != "choose_schedules"),

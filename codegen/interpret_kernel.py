@@ -137,11 +137,19 @@ class _Program:
         return range(p * steps // shares, (p + 1) * steps // shares)
 
     def _stages(self, once: bool) -> None:
-        for number, stage in enumerate(self.lane.stages):
-            if stage.once == once:
-                self.silent = is_repeated(self.lane, number, int(self.names[PROGRAM]))
-                for nest in stage.nests:
-                    self._nest(nest, 0)
+        for loop, numbers in self.lane.loops:
+            for turn in range(loop.lo, loop.hi) if loop is not None else range(1):
+                if loop is not None:
+                    self.names[loop.var.name] = turn
+                for number in numbers:
+                    self._stage(number, once)
+
+    def _stage(self, number: int, once: bool) -> None:
+        stage = self.lane.stages[number]
+        if stage.once == once:
+            self.silent = is_repeated(self.lane, number, int(self.names[PROGRAM]))
+            for nest in stage.nests:
+                self._nest(nest, 0)
 
     def _nest(self, nest: Nest, depth: int) -> None:
         for instr in nest.body:

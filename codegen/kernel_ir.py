@@ -3,7 +3,8 @@
     Kernel ::= buffers: Buffer*  phases: Phase*           phases are separated by a barrier (CPU) or a launch
     Phase  ::= lanes: Lane*                               independent; their programs share one grid (packing)
     Lane   ::= rows R, step s, programs P, stages: Stage* a program runs its share of the R/s steps in order
-    Stage  ::= prefetches: Prefetch*  nests: Nest*        a barrier (block composition) between two stages
+    Stage  ::= prefetches: Prefetch*  nests: Nest*        a barrier (block composition) between two stages;
+                                                          neighbours with one `turn` are a loop of stages
     Nest   ::= loops: Loop*  accumulators: Accumulator*  body: Instr*
            | Product                                      and the matrices that it multiplies
     Instr  ::= Load | Let | Store                         scalar; `depth` = number of loops around it
@@ -17,7 +18,7 @@ width and the meaning of a barrier are the emitters' business. Scalars are expre
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.ir.expr import Expr
@@ -217,6 +218,7 @@ class Stage:
     """Nests with no barrier between them, and what they are for. `once`: per program, not per step.
 
     lines: of the user's code that they come from, with the ops of each. prefetches: before the nests.
+    turn: the loop that the stage and its neighbours with the same one are in, a turn after another.
     """
 
     nests: tuple[Nest, ...]
@@ -224,6 +226,19 @@ class Stage:
     once: bool = False
     lines: tuple[str, ...] = ()
     prefetches: tuple[Prefetch, ...] = ()
+    turn: Loop | None = None
+
+
+def in_turns(turns: Sequence[Loop | None]) -> list[tuple[Loop | None, range]]:
+    """Numbers of neighbours that are in one loop, in order, or of one that is in none."""
+    found: list[tuple[Loop | None, range]] = []
+    for n, turn in enumerate(turns):
+        last, numbers = found[-1] if found else (None, range(0))
+        if turn is not None and turn == last:
+            found[-1] = last, range(numbers.start, n + 1)
+        else:
+            found.append((turn, range(n, n + 1)))
+    return found
 
 
 START = Var("start", 1 << 62)  # of a block: the loop's variable in its first turn
@@ -257,6 +272,11 @@ class Lane:
     counted: bool = False
     shares: bool = True
     owns: int = 0
+
+    @property
+    def loops(self) -> list[tuple[Loop | None, range]]:
+        """Loops of stages, with the numbers of these; None: a stage that is in none."""
+        return in_turns([stage.turn for stage in self.stages])
 
     @property
     def multiplies(self) -> bool:

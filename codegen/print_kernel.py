@@ -54,8 +54,11 @@ def _lane(lane: Lane) -> Iterator[str]:
     if isinstance(lane, StripLane):
         strips = f"{lane.strips} strips of {lane.columns} columns"
         yield f"  {lane.bands} bands of rows, {strips}, {lane.before} stages before the rows"
-    for n, stage in enumerate(lane.stages):
-        yield from (f"  {line}" for line in _stage(n, stage))
+    for loop, numbers in lane.loops:
+        around = "" if loop is None else "  "
+        if loop is not None:
+            yield f"  for {loop.var.name} in [{loop.lo}, {loop.hi}):"
+        yield from (f"  {around}{line}" for n in numbers for line in _stage(n, lane.stages[n]))
 
 
 def _stage(n: int, stage: Stage) -> Iterator[str]:

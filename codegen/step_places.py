@@ -9,11 +9,11 @@ from jstitch.codegen.kernel_ir import ROW, STEP, Lane
 from jstitch.ir.index import Atom, FloorDiv, Index, Mod, Var, add, bounds, const, floordiv, mod, mul, var
 
 
-def is_of_step(atom: Atom) -> bool:
-    """Whether it says no more than the number of the step."""
+def is_of_step(atom: Atom, lane: Lane) -> bool:
+    """Whether it says no more than the number of the step, and of the turn of a loop of stages."""
     match atom:
         case Var(name):
-            return name == STEP
+            return name == STEP or any(s.turn is not None and atom == s.turn.var for s in lane.stages)
         case FloorDiv() | Mod():
             return True
     return False

@@ -20,7 +20,7 @@ PRESETS = {"fs2018": 1, "fs2019": 8, "fs2021": 8}
 PLANNERS = ("auto", "layers", "ilp", "dp", *PRESETS)
 SCHEMES = ("packing", "thread", "warp", "block")
 TECHNIQUES = (
-    *("remote", "sharing", "shrinking", "columns", "chains"),
+    *("remote", "sharing", "shrinking", "columns", "chains", "blocks"),
     *("templates", "roofs", "footprints", "substitution", "seeds", "beams", "evaluator"),
 )
 """Parts of passes; those of the second line are the papers', and decide in the planners that have them."""
@@ -97,7 +97,8 @@ class CompileOptions:
     composition schemes that it may use.
     without: techniques switched off to see what they bring: 'remote' fusion of patterns with nothing in
     common, 'sharing' of arena bytes, 'shrinking' of what is kept when it does not fit, programs that own
-    'columns' where sums would cross rows, 'chains' of products in one kernel, 'templates' beyond the first;
+    'columns' where sums would cross rows, 'chains' of products in one kernel, 'blocks' of the columns between
+    these, 'templates' beyond the first;
     of the papers' planners 'roofs' of layers, 'footprints' of packs, 'substitution' and 'seeds' of
     candidates, 'beams' beside the first, and the 'evaluator' that judges them; passes by name (those of
     `jstitch passes` that programs are right without).

@@ -29,22 +29,26 @@ from jstitch.codegen.kernel_ir import (
     Instr,
     Lane,
     Let,
+    Loop,
     Matrix,
     Nest,
     Product,
     Space,
     Stage,
+    in_turns,
 )
-from jstitch.codegen.launch_ir import Barrier, Body, Comment, For, Integer, Scope
+from jstitch.codegen.launch_ir import AwaitCopies, Barrier, Body, Comment, CommitCopies, For, Integer, Scope
 from jstitch.codegen.launch_places import FAR, PROGRAM, THREAD, Global
 from jstitch.codegen.memory_map import Area, LaneMap
 from jstitch.codegen.step_places import in_steps
-from jstitch.ir.index import Index, Var, add, const, mul, var
+from jstitch.codegen.tile_lives import Point, tile_lives, touched_tiles
+from jstitch.ir.index import Index, Var, add, atoms, const, mul, var
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import HALVES, TensorType
 
 PLACE = Var(ROW_IN_STEP, FAR)
 NEXT = "all rows are there"
+HELD = "left operands are there"
 
 
 def launch_products(
@@ -59,11 +63,11 @@ def launch_products(
     return _ProductLane(lane, pointer, read_only, arena_bytes, block, tag).code()
 
 
-def product_parts(lane: Lane, arena_bytes: int, block: int) -> Iterator[Homes | TiledProduct]:
-    """What each part does: where rows keep what they hold, or a product. Raises NoRoom."""
+def product_parts(lane: Lane, arena_bytes: int, block: int) -> Iterator[tuple[Homes | TiledProduct, int]]:
+    """What each part does: where rows keep what they hold, or a product; and how often. Raises NoRoom."""
     made = _ProductLane(lane, str, lambda _: True, arena_bytes, block, "")
     for n, part in enumerate(made.parts):
-        yield made.rows(n, part).homes if isinstance(part, _Rows) else made.product(n, part)
+        yield made.rows(n, part).homes if isinstance(part, _Rows) else made.product(n, part), turns_of(part)
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,10 @@ class _Rows:
     """Stages without products: rows have nothing to do with each other."""
 
     stages: tuple[Stage, ...]
+
+    @property
+    def turn(self) -> Loop | None:
+        return self.stages[0].turn
 
 
 @dataclass(frozen=True)
@@ -80,8 +88,17 @@ class _Multiplied:
     product: Product
     stage: Stage
 
+    @property
+    def turn(self) -> Loop | None:
+        return self.stage.turn
+
 
 _Part = _Rows | _Multiplied
+
+
+def turns_of(part: _Part) -> int:
+    """How often a CTA does it."""
+    return 1 if part.turn is None else part.turn.hi - part.turn.lo
 
 
 def parts_of(lane: Lane) -> list[_Part]:
@@ -94,7 +111,7 @@ def parts_of(lane: Lane) -> list[_Part]:
                 continue
             own = replace(stage, nests=(nest,))
             match parts[-1:]:
-                case [_Rows(stages)]:
+                case [_Rows(stages)] if stages[0].turn == stage.turn:
                     parts[-1] = _Rows((*stages, own))
                 case _:
                     parts.append(_Rows((own,)))
@@ -159,10 +176,13 @@ class _ProductLane:
         body: Body = [Integer("t", THREAD % WARP), Integer("team", THREAD // WARP), Integer(STEP, PROGRAM)]
         read = written = 0
         nbytes = self.tile_bytes
-        for n, part in enumerate(self.parts):
-            made, moved, end = self._by_rows(n, part) if isinstance(part, _Rows) else self._by_warps(n, part)
-            body += made
-            read, written, nbytes = read + moved[0], written + moved[1], max(nbytes, end)
+        for loop, numbers in in_turns([part.turn for part in self.parts]):
+            inside: Body = []
+            for n in numbers:
+                made, moved, end = self._part(n, self.parts[n])
+                inside += made
+                read, written, nbytes = read + moved[0], written + moved[1], max(nbytes, end)
+            body += inside if loop is None else self._loop(loop, numbers, inside)
         if nbytes > self.limit:
             raise NoRoom(Reason("shared memory", TOO_LARGE, nbytes, self.limit))
         memory = LaneMap(0, 0, tuple(s.note for s in self.lane.stages), tuple(self._areas(nbytes)), nbytes)
@@ -198,11 +218,7 @@ class _ProductLane:
         return _Tile(b, rows, pitch_of(columns, b.type.dtype), first, last)
 
     def _lives(self) -> dict[Buffer, tuple[int, int]]:
-        found: dict[Buffer, tuple[int, int]] = {}
-        for n, part in enumerate(self.parts):
-            for b in _touched(part):
-                found[b] = (found.get(b, (n, n))[0], n)
-        return found
+        return tile_lives([Point(part.turn, tuple(_touched(part))) for part in self.parts])
 
     @property
     def tile_bytes(self) -> int:
@@ -212,7 +228,7 @@ class _ProductLane:
         last = len(self.lane.stages) - 1
         for b, t in self.tiles.items():
             yield Area(b.name, str(b.type), t.offset, t.nbytes, 0, last)
-        yield Area("panels", "of right operands", self.tile_bytes, nbytes - self.tile_bytes, 0, last)
+        yield Area("panels", "of operands in memory", self.tile_bytes, nbytes - self.tile_bytes, 0, last)
 
     # -- parts ----------------------------------------------------------------------------------------
 
@@ -222,13 +238,53 @@ class _ProductLane:
         common = {t.buffer: Common(t.offset) for t in self._homes(stages)}
         return _StepRows(lane, self.pointer, self.read_only, 0, self.block, f"{self.tag}{n}_", common)
 
+    def _loop(self, loop: Loop, numbers: range, inside: Body) -> Body:
+        """The turns of a loop; left operands that are the same in all of them come before."""
+        body: Body = []
+        for n in numbers:
+            part = self.parts[n]
+            if n in self.held and isinstance(part, _Multiplied):
+                body += [*self.product(n, part).fill_left(), CommitCopies()]
+        if body:
+            body += [AwaitCopies(0), Barrier(Scope.CTA, HELD)]
+        return [*body, For(loop.var.name, const(loop.lo), const(loop.hi), 1, tuple(inside))]
+
+    @cached_property
+    def held(self) -> dict[int, InShared]:
+        """Parts of loops whose left operand is the same in all turns, and where it is, behind the tiles."""
+        found: dict[int, InShared] = {}
+        end = self.tile_bytes
+        for n, part in enumerate(self.parts):
+            match part:
+                case _Multiplied(Product(left=left), Stage(turn=Loop() as loop)) if not self._is_tile(left):
+                    if loop.var not in atoms([left.first]):
+                        m, _, k = part.product.sizes
+                        found[n] = InShared(
+                            const(end), pitch_of(k, left.buffer.type.dtype), left.buffer.type.dtype
+                        )
+                        end += found[n].bytes_of(m)
+        return found
+
+    @property
+    def held_bytes(self) -> int:
+        """The end of all that is not a panel."""
+        ends = (at.base.const + at.bytes_of(self.lane.step) for at in self.held.values())
+        return max(ends, default=self.tile_bytes)
+
+    @staticmethod
+    def _is_tile(m: Matrix) -> bool:
+        return m.buffer.space is Space.ARENA
+
+    def _part(self, n: int, part: _Part) -> tuple[Body, tuple[int, int], int]:
+        return self._by_rows(n, part) if isinstance(part, _Rows) else self._by_warps(n, part)
+
     def _by_rows(self, n: int, part: _Rows) -> tuple[Body, tuple[int, int], int]:
         """Statements, bytes read and written by all CTAs, and the end of what it has in shared memory."""
         rows = self.rows(n, part)
         body = rows.body()
         if n + 1 < len(self.parts):
             body = [*body, Barrier(Scope.CTA, NEXT)]
-        return body, traffic(rows.homes), 0
+        return body, traffic(rows.homes, turns_of(part)), 0
 
     def _homes(self, stages: Sequence[Stage]) -> Iterator[_Tile]:
         """The tiles that stages touch, as these have them."""
@@ -244,14 +300,15 @@ class _ProductLane:
         if isinstance(right, InShared) or {left.dtype, right.dtype} not in [{d} for d in HALVES]:
             raise NoRoom(f"a product of {left.dtype.value} and {right.dtype.value}")
         forms = (Tiling(product.sizes, self.block // WARP, *form) for form in SMALLER)
-        made = [TiledProduct(f"{self.tag}{n}", form, left, right, result, self.tile_bytes) for form in forms]
-        return next((p for p in made if self.tile_bytes + p.nbytes <= self.limit), made[-1])
+        where = left, right, result, self.held_bytes, self.held.get(n)
+        made = [TiledProduct(f"{self.tag}{n}", form, *where) for form in forms]
+        return next((p for p in made if self.held_bytes + p.nbytes <= self.limit), made[-1])
 
     def _by_warps(self, n: int, part: _Multiplied) -> tuple[Body, tuple[int, int], int]:
         """As `_by_rows`."""
         made = self.product(n, part)
         body = [*map(Comment, stage_notes(part.stage)), *made.body()]
-        return body, made.traffic(self.steps), self.tile_bytes + made.nbytes
+        return body, made.traffic(self.steps, turns_of(part)), self.held_bytes + made.nbytes
 
     def _matrix(self, m: Matrix) -> InShared | InMemory:
         if m.buffer.space is not Space.ARENA:
@@ -301,14 +358,12 @@ def _arena(nest: Nest) -> Iterator[Buffer]:
             yield i.buffer
 
 
-def _touched(part: _Part) -> Iterator[Buffer]:
-    """The tiles that a part needs."""
+def _touched(part: _Part) -> Iterator[tuple[Buffer, bool]]:
+    """The tiles that a part needs, and whether it reads them."""
     match part:
         case _Rows(stages):
-            for stage in stages:
-                for nest in stage.nests:
-                    yield from _arena(nest)
+            yield from touched_tiles(nest for stage in stages for nest in stage.nests)
         case _Multiplied(product):
-            for m in (product.left, product.right, product.result):
+            for m, reads in ((product.left, True), (product.right, True), (product.result, False)):
                 if m.buffer.space is Space.ARENA:
-                    yield m.buffer
+                    yield m.buffer, reads

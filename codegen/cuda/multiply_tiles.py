@@ -59,7 +59,8 @@ MADE = "the product is there"
 class TiledProduct:
     """result = left * right by a CTA of `tiling.warps` warps. number: of the product, for its names.
 
-    base: the first byte of what it needs in shared memory besides its tiles.
+    base: the first byte of what it needs in shared memory besides its tiles. held: where the left operand of
+    memory is already, if it is (`fill_left`).
     """
 
     number: str
@@ -68,6 +69,7 @@ class TiledProduct:
     right: InMemory
     result: InShared | InMemory
     base: int
+    held: InShared | None = None
 
     def __post_init__(self) -> None:
         if self.tiling.groups > self.tiling.warps:
@@ -80,13 +82,15 @@ class TiledProduct:
         """Where the warps read the left operand."""
         if isinstance(self.left, InShared):
             return self.left
+        if self.held is not None:
+            return self.held
         return InShared(const(self.base), pitch_of(self.tiling.sizes[2], self.left.dtype), self.left.dtype)
 
     @property
     def _left_bytes(self) -> int:
-        if isinstance(self.left, InShared):
+        if isinstance(self.left, InShared) or self.held is not None:
             return 0
-        return self.tiling.groups * TILE * self._left_tile.pitch * self.left.dtype.itemsize
+        return self._left_tile.bytes_of(self.tiling.sizes[0])
 
     @property
     def _by_depth(self) -> bool:
@@ -120,12 +124,16 @@ class TiledProduct:
         """Panels that have room at once."""
         return min(self.tiling.stages, self.tiling.turns)
 
-    def traffic(self, ctas: int) -> tuple[int, int]:
-        """Bytes that so many CTAs read from memory and write there: their right operands share a cache."""
+    def traffic(self, ctas: int, turns: int = 1) -> tuple[int, int]:
+        """Bytes that so many CTAs read from memory and write there: their right operands share a cache.
+
+        turns: of the loop that the product is in.
+        """
         m, n, k = self.tiling.sizes
         left = m * k * self.left.dtype.itemsize if isinstance(self.left, InMemory) else 0
+        left *= ctas * (1 if self.held is not None else turns)
         written = m * n * self.result.dtype.itemsize if isinstance(self.result, InMemory) else 0
-        return left * ctas + min(self._right_bytes(ctas), self.right.nbytes), written * ctas
+        return left + min(self._right_bytes(ctas * turns), self.right.nbytes), written * ctas * turns
 
     def reread(self, ctas: int) -> int:
         """Bytes of right operands that later CTAs read again."""
@@ -185,16 +193,23 @@ class TiledProduct:
     def _first(self) -> Body:
         """The left operand, whole, and the first panels."""
         m, _, k = self.tiling.sizes
-        rows, columns = self.tiling.groups * TILE, -(-k // TILE) * TILE
         body: Body = []
-        if isinstance(self.left, InMemory):
-            body += self._fill(self._left_tile, (rows, columns), self.left, (const(0), const(0)), (m, k))
-        else:
+        if isinstance(self.left, InShared):
+            rows, columns = self.tiling.groups * TILE, -(-k // TILE) * TILE
             body += self._zeros(self._left_tile, (rows, columns), (m, k))
+        elif self.held is None:
+            body += self.fill_left()
         for panel in range(max(1, self.ring - 1)):
             n, number = divmod(panel, self.tiling.steps)
             body += [*self._fill_panel(const(panel), const(n), const(number)), CommitCopies()]
         return body
+
+    def fill_left(self) -> Body:
+        """Copy the left operand from memory, whole."""
+        assert isinstance(self.left, InMemory)
+        m, _, k = self.tiling.sizes
+        shape = self.tiling.groups * TILE, -(-k // TILE) * TILE
+        return self._fill(self._left_tile, shape, self.left, (const(0), const(0)), (m, k))
 
     def _step(self, n: Index, k: Index) -> Body:
         t = self.tiling

@@ -46,6 +46,10 @@ class InShared:
     def at(self, row: Index, column: Index) -> Index:
         return row * self.pitch + column
 
+    def bytes_of(self, rows: int) -> int:
+        """Of whole tiles of rows."""
+        return -(-rows // TILE) * TILE * self.pitch * self.dtype.itemsize
+
 
 @dataclass(frozen=True)
 class InMemory:

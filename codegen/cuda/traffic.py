@@ -19,10 +19,10 @@ from jstitch.codegen.cuda.wanted import Kept
 from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Load, Space
 
 
-def traffic(homes: Homes) -> tuple[int, int]:
-    """(bytes read, bytes written) by all programs of the lane."""
+def traffic(homes: Homes, turns: int = 1) -> tuple[int, int]:
+    """(bytes read, bytes written) by all programs of the lane. turns: of each row."""
     lane, seen = homes.lane, set[Kept]()
-    rows = 1 if lane.flat else lane.rows
+    rows = turns * (1 if lane.flat else lane.rows)
     read = written = 0
     for d in homes.nests:
         moved: Counter[tuple[bool, Buffer]] = Counter()

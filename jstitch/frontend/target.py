@@ -63,9 +63,11 @@ def cpu_profile(options: CompileOptions) -> Profile:
 
 
 def _restricted(profile: Profile, options: CompileOptions) -> Profile:
-    """Without what is switched off: columns; rows that more, or fewer, threads share than a warp has."""
+    """Without what is switched off: columns, their blocks; rows of more, or fewer, threads than a warp."""
     if "columns" in options.without:
         profile = replace(profile, columns=False)
+    if "blocks" in options.without:
+        profile = replace(profile, column_blocks=False)
     if profile.machine.device is None:
         return profile
     match "warp" in options.schemes, "block" in options.schemes:
@@ -118,6 +120,7 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         reread_bytes=partial(reread_bytes, arena_bytes=spec.shared_optin, block=BLOCK),
         look_up=24.0,
         narrow_tiles=True,
+        column_blocks=True,
         machine=Machine(
             launch=spec.launch_seconds,
             call=0.0,

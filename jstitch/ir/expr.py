@@ -139,6 +139,16 @@ def replace_refs(e: Expr, value: Callable[[str], Expr | None]) -> Expr:
     return e
 
 
+def move_numbers(e: Expr, moved: Callable[[Index], Index]) -> Expr:
+    """The expression with other indices for those that it reads as numbers."""
+    match e:
+        case Number(index):
+            return Number(moved(index))
+        case Call(function, args):
+            return Call(function, tuple(move_numbers(a, moved) for a in args))
+    return e
+
+
 def rename_index(e: Index, value: Callable[[str], Expr | None]) -> Index:
     """The index with other values for some of those that it reads."""
 

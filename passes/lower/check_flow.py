@@ -48,10 +48,9 @@ def check_flow(kernel: Kernel) -> Iterator[str]:
     for p, phase in enumerate(kernel.phases):
         flow.begin()
         for q, lane in enumerate(phase.lanes):
-            for s, stage in enumerate(lane.stages):
-                for nest in stage.nests:
-                    found = flow.nest(_Around(lane, q, s, nest), nest)
-                    yield from (f"phase {p}, lane {q}, stage {s}: {text}" for text in found)
+            for turn, s, nest in _in_order(lane):
+                found = flow.nest(_Around(lane, q, s, nest, turn), nest)
+                yield from (f"phase {p}, lane {q}, stage {s}: {text}" for text in found)
     for n, b in enumerate(kernel.results):
         if n in kernel.updates:
             continue
@@ -60,12 +59,20 @@ def check_flow(kernel: Kernel) -> Iterator[str]:
             yield f"{missing} of {b.type.size} elements of {b.name} are never written"
 
 
+def _in_order(lane: Lane) -> Iterator[tuple[dict[str, int], int, Nest]]:
+    """Nests with the numbers of their stages, as often as loops of stages have turns."""
+    for loop, numbers in lane.loops:
+        for k in range(loop.lo, loop.hi) if loop is not None else range(1):
+            turn = {} if loop is None else {loop.var.name: k}
+            yield from ((turn, s, nest) for s in numbers for nest in lane.stages[s].nests)
+
+
 def _points(kernel: Kernel) -> int:
     total = 0
     for phase in kernel.phases:
         for lane in phase.lanes:
             steps = lane.rows * (lane.strips if isinstance(lane, StripLane) else 1)
-            for nest in (nest for stage in lane.stages for nest in stage.nests):
+            for _, _, nest in _in_order(lane):
                 inner = math.prod(x.hi - x.lo for x in nest.loops if x.var.name != ROW)
                 total += steps * inner * len(nest.instructions)
     return total + sum(b.type.size for b in (*kernel.args, *kernel.results, *kernel.scratch))
@@ -219,8 +226,9 @@ def _race(
 class _Around:
     """The steps of a lane, each with its program, and a nest's points in them."""
 
-    def __init__(self, lane: Lane, number: int, stage: int, nest: Nest) -> None:
+    def __init__(self, lane: Lane, number: int, stage: int, nest: Nest, turn: Mapping[str, int]) -> None:
         self.lane, self.loops, self.once, self.stage = lane, nest.loops, lane.stages[stage].once, stage
+        self.turn = {name: np.asarray(k) for name, k in turn.items()}
         strips = lane.strips if isinstance(lane, StripLane) else 1
         self.strips = strips
         self.steps = lane.programs if self.once else lane.rows // lane.step * strips
@@ -246,7 +254,7 @@ class _Around:
         each = row_loops[0].each if row_loops else 1
         axes = [np.arange(0, self.steps, each), np.arange(rows), *(np.arange(x.lo, x.hi) for x in loops)]
         step, row, *inner = np.meshgrid(*axes, indexing="ij")
-        known = {x.var.name: values for x, values in zip(loops, inner, strict=True)}
+        known = {x.var.name: values for x, values in zip(loops, inner, strict=True)} | self.turn
         program = self.program[step] & NUMBER
         turn = (step // self.strips * self.lane.step + row) // each
         known |= {PROGRAM: program, STRIP: program % self.strips, STEP: step, ROW: turn}

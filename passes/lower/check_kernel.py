@@ -31,6 +31,7 @@ from jstitch.codegen.kernel_ir import (
     StripLane,
 )
 from jstitch.codegen.print_index import print_index
+from jstitch.codegen.tile_lives import lane_lives
 from jstitch.ir.index import Index
 from jstitch.passes.lower.check_bounds import check_bounds
 from jstitch.passes.lower.check_flow import check_flow
@@ -105,14 +106,8 @@ def _phases(kernel: Kernel, buffer: Buffer) -> list[int]:
 
 
 def _live_tiles(lane: Lane) -> list[tuple[Buffer, list[int]]]:
-    """Tiles of a lane with the stages that touch them."""
-    live: dict[Buffer, list[int]] = {}
-    for n, stage in enumerate(lane.stages):
-        for nest in stage.nests:
-            for instr in nest.instructions:
-                if not isinstance(instr, Let) and instr.buffer.space is Space.ARENA:
-                    live.setdefault(instr.buffer, []).append(n)
-    return list(live.items())
+    """Tiles of a lane with the stages that need them."""
+    return [(b, [*life]) for b, life in lane_lives(lane).items()]
 
 
 def _overlaps(what: str, live: Sequence[tuple[Buffer, list[int]]]) -> Iterator[str]:
@@ -221,6 +216,8 @@ def _outside(lane: Lane, stage: Stage) -> dict[str, int]:
     found = {PROGRAM: lane.programs}
     if isinstance(lane, StripLane):
         found[STRIP] = lane.strips
+    if stage.turn is not None:
+        found[stage.turn.var.name] = stage.turn.var.extent
     if stage.once or lane.rows == 1 or lane.flat:
         return found
     return found | ({ROW: lane.rows} if lane.step == 1 else {STEP: lane.rows // lane.step})

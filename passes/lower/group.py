@@ -29,7 +29,8 @@ class Group:
     """Ops that share a row space. `largest`: elements of its largest tensor. profile: of their target.
 
     fixed: programs that a template asks for, and threads that share a row; 0: not said. exact: whether it
-    says the threads. columns: of the strip that a row is; 0: it is none.
+    says the threads. columns: of the strip that a row is; 0: it is none. steps: rows of a step to try in
+    turn, where that is not certain yet.
     """
 
     rows: int
@@ -42,6 +43,7 @@ class Group:
     threads: int = 0
     exact: bool = False
     columns: int = 0
+    steps: tuple[int, ...] = ()
 
     @property
     def flat(self) -> bool:
@@ -86,7 +88,7 @@ def choose_steps(groups: Iterable[Group]) -> None:
     """
     for group in groups:
         if group.products and not group.flat:
-            group.step = _product_rows(group)
+            _choose_product_rows(group)
             continue
         columns = [
             op
@@ -104,33 +106,43 @@ def choose_steps(groups: Iterable[Group]) -> None:
             group.step = next(s for s in (group.profile.row_step, 2, 1) if group.rows % s == 0)
 
 
-def _product_rows(group: Group) -> int:
+def _choose_product_rows(group: Group) -> None:
     """Rows of a step that holds products, whose tiles are to stay in cache: steps are to be whole everywhere.
 
     PRODUCT_ROWS or a little less; where that many would be few, for a prime number of rows, more.
     """
     if group.profile.machine.device is not None:
-        return _tensor_rows(group, group.profile.machine.device)
-    whole = _whole_steps(group)
+        group.steps = _tensor_rows(group, group.profile.machine.device)
+        group.step = group.steps[0]
+        return
+    whole = [s for s in _even_steps(group) if has_room(group, s)]
     below = max((s for s in whole if s <= PRODUCT_ROWS), default=1)
-    return below if below >= FEW_ROWS else min((s for s in whole if s >= FEW_ROWS), default=below)
+    group.step = below if below >= FEW_ROWS else min((s for s in whole if s >= FEW_ROWS), default=below)
 
 
-def _whole_steps(group: Group) -> list[int]:
-    """Rows of which there are so many that share right operands, and for which there is room."""
+def _even_steps(group: Group) -> list[int]:
+    """Rows of which there are so many that share right operands."""
     alike = math.gcd(*(op.attrs[ROWS] for op in group.products))
+    return [s for s in range(1, alike + 1) if alike % s == 0]
+
+
+def has_room(group: Group, step: int) -> bool:
+    """Whether there is room for tiles of so many whole rows."""
     row = max(op.results[0].tensor.size // group.rows * DType.F32.itemsize for op in group.products)
-    most = max(1, group.arena_bytes // (TILES * row))
-    return [s for s in range(1, min(alike, most) + 1) if alike % s == 0]
+    return step == 1 or step * TILES * row <= group.arena_bytes
 
 
-def _tensor_rows(group: Group, device: DeviceSpec) -> int:
+def _tensor_rows(group: Group, device: DeviceSpec) -> tuple[int, ...]:
     """Rows of a CTA, in whole tiles where that is possible: quickest by MCFuser's model (equations 2 to 5).
 
     (t_mem + t_comp) * alpha: every CTA reads the right operands, and few CTAs leave multiprocessors idle.
+    Behind them the quickest of those whose whole rows have room.
     """
-    whole = [s for s in _whole_steps(group) if s <= PRODUCT_ROWS]
-    tiles = [s for s in whole if s % TENSOR_ROWS == 0] or whole[-1:]
+    even = [s for s in _even_steps(group) if s <= PRODUCT_ROWS]
+    whole = [s for s in even if has_room(group, s)]
+    small = [s for s in whole if s % TENSOR_ROWS == 0] or whole[-1:]
+    large = [s for s in even if s % TENSOR_ROWS == 0] or [s for s in even if s >= FEW_ROWS]
+    tiles = large if group.profile.column_blocks else []
     shapes = [op.operands[0].shape[-2:] for op in group.products]
     right = sum(math.prod(shape) for shape in shapes) * DType.BF16.itemsize
     own = group.rows * sum(n + k for n, k in shapes) * DType.BF16.itemsize
@@ -140,7 +152,7 @@ def _tensor_rows(group: Group, device: DeviceSpec) -> int:
         ctas = group.rows // step
         return ((right * ctas + own) / device.bandwidth + arithmetic) * (ctas + device.sms) / ctas
 
-    return min(tiles, key=seconds)
+    return tuple(dict.fromkeys((*sorted(tiles, key=seconds), min(small, key=seconds))))
 
 
 def choose_threads(groups: Iterable[Group], profile: Profile) -> None:

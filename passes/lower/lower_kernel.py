@@ -19,11 +19,12 @@ from jstitch.ir.reason import Reason
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import Update
 from jstitch.passes.base.profile import Profile
+from jstitch.passes.lower.block_columns import block_columns
 from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, InStrips, Place
 from jstitch.passes.lower.describe_template import describe_lane, template_of
 from jstitch.passes.lower.form_groups import Grouping
 from jstitch.passes.lower.form_pattern import FormedPattern, form_pattern
-from jstitch.passes.lower.group import Group
+from jstitch.passes.lower.group import Group, has_room
 from jstitch.passes.lower.lower_lane import LaneLowering
 from jstitch.passes.lower.order_scratch import order_scratch
 from jstitch.passes.lower.place_tiles import ALIGN, Tiles, place_tiles, tile_priority
@@ -33,6 +34,7 @@ from jstitch.passes.lower.write_products import CONVERT
 from jstitch.template import OpSchedule, Template
 
 NO_ROOM = "kept values take {found} bytes of an arena of {bound}, and shrinking is switched off"
+PANELS = 1 << 15  # bytes of shared memory for right operands, at least
 ATTEMPTS = 6  # of fitting a lane's tiles; then everything that can be is computed again
 
 
@@ -146,7 +148,7 @@ class _KernelLowering:
         view = LaneView(
             group, ops, self.producers, self.order, ready, stored, budget, shared=self.formed.shared
         )
-        tiles, schedules = self._fit(view)
+        tiles, schedules = self._fit_steps(view)
         if view.shared is None and (found := self._reading_less(view, tiles.lane)) is not None:
             tiles, schedules = found
         self.schedules += schedules
@@ -165,13 +167,42 @@ class _KernelLowering:
         tiles, schedules = self._fit(replace(view, refused=view.refused | free))
         return (tiles, schedules) if reread(tiles.lane) < before else None
 
+    def _fit_steps(self, view: LaneView) -> tuple[Tiles, Iterable[OpSchedule]]:
+        """With as many rows a step as find room, if need be with their columns in blocks."""
+        group = view.group
+        for step in group.steps[:-1]:
+            group.step = step
+            if has_room(group, step):
+                return self._fit(view)
+            if (found := self._fit_blocked(view)) is not None:
+                return found
+        group.step = group.steps[-1] if group.steps else group.step
+        return self._fit(view)
+
+    def _fit_blocked(self, view: LaneView) -> tuple[Tiles, Iterable[OpSchedule]] | None:
+        """The lane with its columns in blocks; None where they cannot be, or find no room."""
+        arena = _Arena(self._is_rounded)
+        lowering = self._lowering(view, arena)
+        blocked = block_columns(lowering.run(), arena.buffers)
+        if blocked is None:
+            return None
+        kept = [Priority.MUST] * len(blocked.tiles)
+        lane = replace(blocked.lane, shares=self.share)
+        found = place_tiles(lane, blocked.tiles, kept, view.budget - PANELS)
+        if isinstance(found, DoesNotFit):
+            return None
+        return found, describe_lane(view.group, lowering.placement, view.stored, self.formed.labels)
+
+    def _lowering(self, view: LaneView, arena: _Arena) -> LaneLowering:
+        return LaneLowering(
+            view=view, stores=self.places, names=_names(), written=self.written, keep=arena.keep
+        )
+
     def _fit(self, view: LaneView) -> tuple[Tiles, Iterable[OpSchedule]]:
         """The lane with its tiles in place; values that find no room are refused, and it is lowered anew."""
         for attempt in itertools.count(1):
             arena = _Arena(self._is_rounded)
-            lowering = LaneLowering(
-                view=view, stores=self.places, names=_names(), written=self.written, keep=arena.keep
-            )
+            lowering = self._lowering(view, arena)
             lane = lowering.run()
             made = [tile_priority(self.producers[v]) for v in arena.values]
             free = [n for n, p in enumerate(made) if p is not Priority.MUST]

@@ -15,8 +15,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Nest, Space
+from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Nest
 from jstitch.codegen.map_kernel import map_nests
+from jstitch.codegen.tile_lives import lane_lives
 from jstitch.ir.graph import Op
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.row_access import is_reduction
@@ -80,14 +81,8 @@ def place_tiles(
 
 
 def _touched(lane: Lane) -> dict[int, set[int]]:
-    """Stages that load or store each tile."""
-    found: dict[int, set[int]] = {}
-    for n, stage in enumerate(lane.stages):
-        for nest in stage.nests:
-            for i in nest.instructions:
-                if not isinstance(i, Let) and i.buffer.space is Space.ARENA:
-                    found.setdefault(i.buffer.number, set()).add(n)
-    return found
+    """Stages that need each tile first and last."""
+    return {b.number: {*life} for b, life in lane_lives(lane).items()}
 
 
 def _plan(

@@ -98,11 +98,11 @@ def _lane_work(lane: Lane, block: int, spec: DeviceSpec) -> WarpWork:
 def _product_lane_work(lane: Lane, block: int, spec: DeviceSpec) -> WarpWork:
     """One part after another: rows, a warp each, and products, by all warps of a CTA."""
     parts = []
-    for part in product_parts(lane, spec.shared_optin, max(block, BLOCK)):
+    for part, turns in product_parts(lane, spec.shared_optin, max(block, BLOCK)):
         if isinstance(part, Homes):
-            parts.append(_work(part, lane.rows))
+            parts.append(_work(part, lane.rows * turns))
         else:
-            ctas = lane.rows // lane.step
+            ctas = lane.rows // lane.step * turns
             seconds = tensor_seconds(part.instructions * MMA, spec) * ctas
             tensor = seconds * spec.clock * spec.sms / min(1.0, part.tiling.busy / ISSUE)
             waits = BARRIER_CYCLES * ctas * part.tiling.warps * part.tiling.turns

@@ -66,7 +66,7 @@ class Axes:
         at = in_steps(access.offset, lane, self.row)
         strides = dict(at.terms)
         first = Index(at.const, tuple((a, k) for a, k in at.terms if a not in (*used, unused)))
-        if unused in strides or any(not is_of_step(a) for a in atoms([first])):
+        if unused in strides or any(not is_of_step(a, lane) for a in atoms([first])):
             return None
         return Matrix(access.buffer, first, (strides.get(used[0], 0), strides.get(used[1], 0)))
 

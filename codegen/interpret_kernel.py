@@ -36,6 +36,8 @@ from jstitch.codegen.kernel_ir import (
     StorePair,
     Streamed,
     StripLane,
+    Turns,
+    Unless,
     is_repeated,
 )
 from jstitch.ir.expr import Call, Const, Expr, Number, Ref
@@ -138,11 +140,22 @@ class _Program:
 
     def _stages(self, once: bool) -> None:
         for loop, numbers in self.lane.loops:
-            for turn in range(loop.lo, loop.hi) if loop is not None else range(1):
+            for turn in self._stage_turns(loop) if loop is not None else range(1):
                 if loop is not None:
                     self.names[loop.var.name] = turn
                 for number in numbers:
                     self._stage(number, once)
+
+    def _stage_turns(self, loop: Loop) -> range:
+        """The turns of a loop of stages."""
+        match loop:
+            case Turns(first=first, unless=None):
+                return range(loop.lo, min(self._place(first), loop.hi))
+            case Turns(first=first, unless=Unless(tile, above)):
+                rows = (self.memory[tile].load(r) for r in range(self.lane.step))
+                done = all(x > above for x in rows)
+                return range(loop.hi if done else max(self._place(first), loop.lo), loop.hi)
+        return range(loop.lo, loop.hi)
 
     def _stage(self, number: int, once: bool) -> None:
         stage = self.lane.stages[number]

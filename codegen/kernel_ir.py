@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.ir.expr import Expr
-from jstitch.ir.index import Index, Var
+from jstitch.ir.index import Index, Var, bounds
 from jstitch.ir.types import DType, TensorType
 from jstitch.template import Template
 
@@ -131,6 +131,33 @@ class Loop:
     lo: int
     hi: int
     each: int = 1
+
+
+@dataclass(frozen=True)
+class Unless:
+    """Whether some row of a step has no more than `above` in `tile`; its rows have an element each."""
+
+    tile: Buffer
+    above: float
+
+
+@dataclass(frozen=True)
+class Turns(Loop):
+    """The turns of a loop of stages before number `first` of the step, or those from there on.
+
+    unless: what has to be so for these; None: they are the turns before.
+    """
+
+    first: Index = field(kw_only=True)
+    unless: Unless | None = None
+
+    @property
+    def mean(self) -> float:
+        """Of turns, where they are expected: before `first`."""
+        if self.unless is not None:
+            return 0.0
+        low, high = bounds(self.first)
+        return (low + high) / 2
 
 
 @dataclass(frozen=True)
@@ -279,6 +306,11 @@ class Lane:
         return in_turns([stage.turn for stage in self.stages])
 
     @property
+    def leaves_out(self) -> bool:
+        """Whether some of its stages have turns that most steps do without."""
+        return any(isinstance(stage.turn, Turns) for stage in self.stages)
+
+    @property
     def multiplies(self) -> bool:
         """Whether some of its nests are products of matrices."""
         return any(isinstance(nest, Product) for stage in self.stages for nest in stage.nests)
@@ -348,9 +380,10 @@ class Kernel:
 
     @property
     def products(self) -> int:
-        """How many nests go by tiles of registers."""
+        """How many nests go by tiles of registers; turns that are left out repeat those of others."""
         stages = (stage for phase in self.phases for lane in phase.lanes for stage in lane.stages)
-        return sum(isinstance(nest, Product) for stage in stages for nest in stage.nests)
+        own = (s for s in stages if not isinstance(s.turn, Turns) or s.turn.unless is None)
+        return sum(isinstance(nest, Product) for stage in own for nest in stage.nests)
 
     def instructions(self) -> Iterator[tuple[int, int, int, Instr]]:
         """Every instruction with its (phase, lane, stage) position."""

@@ -13,6 +13,7 @@ from jstitch.codegen.kernel_ir import (
     Let,
     Load,
     LoadPair,
+    Loop,
     Matrix,
     Nest,
     Prefetch,
@@ -22,6 +23,8 @@ from jstitch.codegen.kernel_ir import (
     StorePair,
     Streamed,
     StripLane,
+    Turns,
+    Unless,
 )
 from jstitch.codegen.print_expr import print_expr
 from jstitch.codegen.print_index import print_index
@@ -57,8 +60,17 @@ def _lane(lane: Lane) -> Iterator[str]:
     for loop, numbers in lane.loops:
         around = "" if loop is None else "  "
         if loop is not None:
-            yield f"  for {loop.var.name} in [{loop.lo}, {loop.hi}):"
+            yield f"  for {loop.var.name} in {_turns(loop)}:"
         yield from (f"  {around}{line}" for n in numbers for line in _stage(n, lane.stages[n]))
+
+
+def _turns(loop: Loop) -> str:
+    match loop:
+        case Turns(first=first, unless=None):
+            return f"[{loop.lo}, {print_index(first)})"
+        case Turns(first=first, unless=Unless(tile, above)):
+            return f"[{print_index(first)}, {loop.hi}) unless all of {tile.name} > {above:g}"
+    return f"[{loop.lo}, {loop.hi})"
 
 
 def _stage(n: int, stage: Stage) -> Iterator[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jstitch.codegen.kernel_ir import Buffer, Lane, Load, Loop, Matrix, Nest, Product, Space, Store
+from jstitch.codegen.kernel_ir import Buffer, Lane, Load, Loop, Matrix, Nest, Product, Space, Store, Turns
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,15 @@ def _around(life: tuple[int, int], reads_first: bool, points: Sequence[Point]) -
     return first, last
 
 
+def asked(loop: Loop | None) -> Iterator[tuple[Buffer, bool]]:
+    """What a loop reads before its first turn."""
+    if isinstance(loop, Turns) and loop.unless is not None:
+        yield loop.unless.tile, True
+
+
 def lane_lives(lane: Lane) -> dict[Buffer, tuple[int, int]]:
     """Tile -> the first and the last stage that need it."""
-    return tile_lives([Point(s.turn, tuple(touched_tiles(s.nests))) for s in lane.stages])
+    return tile_lives([Point(s.turn, (*asked(s.turn), *touched_tiles(s.nests))) for s in lane.stages])
 
 
 def touched_tiles(nests: Iterable[Nest]) -> Iterator[tuple[Buffer, bool]]:

@@ -47,7 +47,9 @@ from jstitch.codegen.launch_ir import (
     Write,
 )
 from jstitch.codegen.launch_places import FAR, PROGRAM, Apart
+from jstitch.codegen.launch_turns import launch_turns
 from jstitch.codegen.rename import rename_lane
+from jstitch.codegen.tile_lives import asked
 from jstitch.ir.expr import call
 from jstitch.ir.index import Index, Var, add, clamp, const, floordiv, mul, var
 from jstitch.ir.types import DType
@@ -90,11 +92,20 @@ class LaneWriter:
     def body(self) -> Body:
         stages = self.lane.stages
         once = [s for stage in stages if stage.once for s in self._stage(stage)]
-        turn = [
-            s for stage in stages if not stage.once for s in (*self._prefetches(stage), *self._stage(stage))
-        ]
+        turn: Body = []
+        for loop, numbers in self.lane.loops:
+            inside = [s for n in numbers if not stages[n].once for s in self._in_step(stages[n])]
+            turn += inside if loop is None else self._turns(loop, inside)
         streams = any(isinstance(i, Streamed) for i in instructions_of(stages))
         return [*once, *self._steps(turn), *([Fence()] if streams else [])]
+
+    def _turns(self, loop: Loop, inside: Body) -> Body:
+        """A loop of stages."""
+        tile = next((self._memory(tile) for tile, _ in asked(loop)), None)
+        return launch_turns(loop, inside, tile, self.lane.step)
+
+    def _in_step(self, stage: Stage) -> Body:
+        return [*self._prefetches(stage), *self._stage(stage)]
 
     def _prefetches(self, stage: Stage) -> Iterator[Statement]:
         """Loops that ask for rows of this step or the next, line by line."""

@@ -35,13 +35,24 @@ from jstitch.codegen.kernel_ir import (
     Product,
     Space,
     Stage,
+    Turns,
     in_turns,
 )
-from jstitch.codegen.launch_ir import AwaitCopies, Barrier, Body, Comment, CommitCopies, For, Integer, Scope
-from jstitch.codegen.launch_places import FAR, PROGRAM, THREAD, Global
+from jstitch.codegen.launch_ir import (
+    AwaitCopies,
+    Barrier,
+    Body,
+    Comment,
+    CommitCopies,
+    For,
+    Integer,
+    Scope,
+)
+from jstitch.codegen.launch_places import FAR, PROGRAM, THREAD, Global, Shared
+from jstitch.codegen.launch_turns import launch_turns
 from jstitch.codegen.memory_map import Area, LaneMap
 from jstitch.codegen.step_places import in_steps
-from jstitch.codegen.tile_lives import Point, tile_lives, touched_tiles
+from jstitch.codegen.tile_lives import Point, asked, tile_lives, touched_tiles
 from jstitch.ir.index import Index, Var, add, atoms, const, mul, var
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import HALVES, TensorType
@@ -63,7 +74,7 @@ def launch_products(
     return _ProductLane(lane, pointer, read_only, arena_bytes, block, tag).code()
 
 
-def product_parts(lane: Lane, arena_bytes: int, block: int) -> Iterator[tuple[Homes | TiledProduct, int]]:
+def product_parts(lane: Lane, arena_bytes: int, block: int) -> Iterator[tuple[Homes | TiledProduct, float]]:
     """What each part does: where rows keep what they hold, or a product; and how often. Raises NoRoom."""
     made = _ProductLane(lane, str, lambda _: True, arena_bytes, block, "")
     for n, part in enumerate(made.parts):
@@ -96,9 +107,15 @@ class _Multiplied:
 _Part = _Rows | _Multiplied
 
 
-def turns_of(part: _Part) -> int:
-    """How often a CTA does it."""
-    return 1 if part.turn is None else part.turn.hi - part.turn.lo
+def turns_of(part: _Part) -> float:
+    """How often a CTA does it, in the mean."""
+    match part.turn:
+        case None:
+            return 1
+        case Turns() as loop:
+            return loop.mean
+        case Loop(_, low, high):
+            return high - low
 
 
 def parts_of(lane: Lane) -> list[_Part]:
@@ -218,7 +235,7 @@ class _ProductLane:
         return _Tile(b, rows, pitch_of(columns, b.type.dtype), first, last)
 
     def _lives(self) -> dict[Buffer, tuple[int, int]]:
-        return tile_lives([Point(part.turn, tuple(_touched(part))) for part in self.parts])
+        return tile_lives([Point(part.turn, (*asked(part.turn), *_touched(part))) for part in self.parts])
 
     @property
     def tile_bytes(self) -> int:
@@ -243,26 +260,29 @@ class _ProductLane:
         body: Body = []
         for n in numbers:
             part = self.parts[n]
-            if n in self.held and isinstance(part, _Multiplied):
+            before = [at for k, at in self.held.items() if k < n]
+            if n in self.held and self.held[n] not in before and isinstance(part, _Multiplied):
                 body += [*self.product(n, part).fill_left(), CommitCopies()]
         if body:
             body += [AwaitCopies(0), Barrier(Scope.CTA, HELD)]
-        return [*body, For(loop.var.name, const(loop.lo), const(loop.hi), 1, tuple(inside))]
+        tiles = [self.tiles[tile] for tile, _ in asked(loop)]
+        place, pitch = (Shared(const(tiles[0].offset)), tiles[0].pitch) if tiles else (None, 1)
+        return [*body, *launch_turns(loop, inside, place, self.lane.step, pitch)]
 
     @cached_property
     def held(self) -> dict[int, InShared]:
         """Parts of loops whose left operand is the same in all turns, and where it is, behind the tiles."""
         found: dict[int, InShared] = {}
+        known: dict[Matrix, InShared] = {}
         end = self.tile_bytes
         for n, part in enumerate(self.parts):
             match part:
                 case _Multiplied(Product(left=left), Stage(turn=Loop() as loop)) if not self._is_tile(left):
                     if loop.var not in atoms([left.first]):
                         m, _, k = part.product.sizes
-                        found[n] = InShared(
-                            const(end), pitch_of(k, left.buffer.type.dtype), left.buffer.type.dtype
-                        )
-                        end += found[n].bytes_of(m)
+                        dtype = left.buffer.type.dtype
+                        found[n] = known.setdefault(left, InShared(const(end), pitch_of(k, dtype), dtype))
+                        end = max(end, found[n].base.const + found[n].bytes_of(m))
         return found
 
     @property

@@ -124,20 +124,21 @@ class TiledProduct:
         """Panels that have room at once."""
         return min(self.tiling.stages, self.tiling.turns)
 
-    def traffic(self, ctas: int, turns: int = 1) -> tuple[int, int]:
+    def traffic(self, ctas: int, turns: float = 1) -> tuple[int, int]:
         """Bytes that so many CTAs read from memory and write there: their right operands share a cache.
 
         turns: of the loop that the product is in.
         """
         m, n, k = self.tiling.sizes
         left = m * k * self.left.dtype.itemsize if isinstance(self.left, InMemory) else 0
-        left *= ctas * (1 if self.held is not None else turns)
+        left = int(left * ctas * (1 if self.held is not None else turns))
         written = m * n * self.result.dtype.itemsize if isinstance(self.result, InMemory) else 0
-        return left + min(self._right_bytes(ctas * turns), self.right.nbytes), written * ctas * turns
+        right = min(int(self._right_bytes(ctas) * turns), self.right.nbytes)
+        return left + right, int(written * ctas * turns)
 
-    def reread(self, ctas: int) -> int:
-        """Bytes of right operands that later CTAs read again."""
-        return max(0, self._right_bytes(ctas) - self.right.nbytes)
+    def reread(self, turns: float) -> int:
+        """Bytes of right operands that are read again in so many turns of all CTAs."""
+        return max(0, int(self._right_bytes(1) * turns) - self.right.nbytes)
 
     def _right_bytes(self, ctas: int) -> int:
         return math.prod(self.tiling.sizes[1:]) * self.right.dtype.itemsize * ctas

@@ -11,7 +11,7 @@ halves of a rotation, lie side by side and share caches: together they move no m
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 
 from jstitch.codegen.cuda.deal import Dealt
 from jstitch.codegen.cuda.homes import MANY, Homes, NoRoom, find_homes
@@ -19,13 +19,13 @@ from jstitch.codegen.cuda.wanted import Kept
 from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Load, Space
 
 
-def traffic(homes: Homes, turns: int = 1) -> tuple[int, int]:
+def traffic(homes: Homes, turns: float = 1) -> tuple[int, int]:
     """(bytes read, bytes written) by all programs of the lane. turns: of each row."""
     lane, seen = homes.lane, set[Kept]()
     rows = turns * (1 if lane.flat else lane.rows)
     read = written = 0
     for d in homes.nests:
-        moved: Counter[tuple[bool, Buffer]] = Counter()
+        moved: defaultdict[tuple[bool, Buffer], float] = defaultdict(float)
         for i in d.instructions:
             if isinstance(i, Let) or i.buffer in homes.tiles:
                 continue
@@ -34,7 +34,9 @@ def traffic(homes: Homes, turns: int = 1) -> tuple[int, int]:
             if key in homes.kept:
                 seen.add(key)
             moved[isinstance(i, Load), i.buffer] += rows * times
-        sizes = {what: min(n, what[1].type.size) * what[1].type.dtype.itemsize for what, n in moved.items()}
+        sizes = {
+            what: min(int(n), what[1].type.size) * what[1].type.dtype.itemsize for what, n in moved.items()
+        }
         read += sum(size for (loads, _), size in sizes.items() if loads)
         written += sum(size for (loads, _), size in sizes.items() if not loads)
     return read, written + sum(b.type.nbytes for b in homes.carries)

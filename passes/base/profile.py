@@ -32,7 +32,7 @@ class Profile:
     products stand as XLA's library will run them. sums: those of products are the library's. unset: XLA
     leaves memory unset that is written before it is read. turns: of a loop that are written out in its body,
     at most. keep_cost: cycles per element above which a value is kept for a later stage. look_up: the same
-    of an element whose place is looked up, beyond reading it. reread_bytes: of a lane's rows, what is read from
+    of an element whose place is looked up, beyond reading it. reread_bytes: of rows, what is read from
     memory again because it found no room on chip; None: caches see to that. narrow_tiles: what is rounded to
     16 bits is kept in as many. machine: what the cost model reckons with.
     """
@@ -53,7 +53,7 @@ class Profile:
     least_threads: int = 1
     most_threads: int = 1
     columns: bool = True
-    column_blocks: bool = False
+    column_blocks: bool = True
     updates: bool = False
     recompute: bool = False
     copies: bool = False

@@ -32,12 +32,14 @@ from jstitch.codegen.kernel_ir import (
     Space,
     Stage,
     Store,
+    Turns,
 )
 from jstitch.ir.expr import Call, Const, Expr, Ref, call, index_refs, move_numbers, refs, replace_refs
 from jstitch.ir.index import Index, Var, add, linearize, mul, substitute, var
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.lower.column_values import RUNNING
 from jstitch.passes.lower.find_columns import NEVER, Columns, Site, find_columns, tile_offset
+from jstitch.passes.lower.find_masked import find_masked
 
 LOWEST = Const(-3.4028234663852886e38, DType.F32)
 """Where nothing but -inf has been met, a maximum that differences can be taken from."""
@@ -99,12 +101,20 @@ class _Passes:
         first = [nest for site in own for nest in self._first(site)]
         if first:
             yield Stage(tuple(first), "start what columns are reduced to")
-        for site, stores in self._wanted():
-            for stage in self._in_loop(site, stores):
-                yield replace(stage, turn=self.turn)
+        turn = [s for site, stores in self._wanted() for s in self._in_loop(site, stores)]
         copies = [self._copy(r) for site in own for r in self._runs(site) if r.before is not r.now]
         if copies:
-            yield Stage(tuple(copies), "the next block goes on from here", turn=self.turn)
+            turn.append(Stage(tuple(copies), "the next block goes on from here"))
+        for loop in self._loops():
+            yield from (replace(stage, turn=loop) for stage in turn)
+
+    def _loops(self) -> Sequence[Loop]:
+        """Over the pass's blocks; apart over those that are masked."""
+        masked = find_masked(self.found, self.number)
+        if masked is None:
+            return [self.turn]
+        whole = self.turn.var, self.turn.lo, self.turn.hi
+        return [Turns(*whole, first=masked.first), Turns(*whole, first=masked.first, unless=masked.unless)]
 
     @property
     def turn(self) -> Loop:

@@ -176,7 +176,12 @@ class _KernelLowering:
                 return self._fit(view)
             if (found := self._fit_blocked(view)) is not None:
                 return found
-        group.step = group.steps[-1] if group.steps else group.step
+        if group.steps:
+            group.step = group.steps[-1]
+        elif group.products and self.profile.column_blocks:
+            found = self._fit_blocked(view)
+            if found is not None and found[0].lane.leaves_out:
+                return found
         return self._fit(view)
 
     def _fit_blocked(self, view: LaneView) -> tuple[Tiles, Iterable[OpSchedule]] | None:

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Nest
+from jstitch.codegen.kernel_ir import Buffer, Instr, Lane, Let, Loop, Nest, Turns
 from jstitch.codegen.map_kernel import map_nests
 from jstitch.codegen.tile_lives import lane_lives
 from jstitch.ir.graph import Op
@@ -102,7 +102,7 @@ def _plan(
 
 
 def _move(lane: Lane, placed: Mapping[Buffer, Buffer]) -> Lane:
-    """The lane with other buffers in its loads and stores."""
+    """The lane with other buffers in its loads and stores, and in its loops."""
 
     def instr(i: Instr) -> Instr:
         return i if isinstance(i, Let) or i.buffer not in placed else replace(i, buffer=placed[i.buffer])
@@ -110,4 +110,12 @@ def _move(lane: Lane, placed: Mapping[Buffer, Buffer]) -> Lane:
     def nest(n: Nest) -> Nest:
         return replace(n, body=tuple(map(instr, n.body)), after=tuple(map(instr, n.after)))
 
-    return map_nests(lane, nest)
+    moved = map_nests(lane, nest)
+    return replace(moved, stages=tuple(replace(s, turn=_moved(s.turn, placed)) for s in moved.stages))
+
+
+def _moved(loop: Loop | None, placed: Mapping[Buffer, Buffer]) -> Loop | None:
+    """The loop of stages, which may ask for what is in a tile."""
+    if not isinstance(loop, Turns) or loop.unless is None:
+        return loop
+    return replace(loop, unless=replace(loop.unless, tile=placed[loop.unless.tile]))

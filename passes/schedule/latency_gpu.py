@@ -132,7 +132,7 @@ def lane_homes(lane: Lane, arena_bytes: int, block: int) -> list[tuple[Homes, in
     return [*([(columns, lane.programs)] if columns else []), (rows, lane.rows * lane.strips)]
 
 
-def _work(homes: Homes, turns: int) -> WarpWork:
+def _work(homes: Homes, turns: float) -> WarpWork:
     warps = turns * homes.team.threads / WARP  # teams smaller than a warp share one
     cycles = sum(_nest_cycles(homes, d) for d in homes.nests)
     waits = sum(_wait_cycles(homes, d) for d in homes.nests)

@@ -55,6 +55,8 @@ def prefetch_rows(kernel: Kernel) -> Kernel:
 
 
 def _lane(lane: Lane, in_place: Collection[Buffer]) -> Lane:
+    if any(loop is not None for loop, _ in lane.loops):
+        return lane
     asked = iter(_asked(lane, in_place))
     if not any(found := [() if s.once else tuple(next(asked)) for s in lane.stages]):
         return lane

@@ -14,10 +14,21 @@ import pytest
 from jstitch.codegen.interpret_kernel import interpret_kernel
 from jstitch.codegen.kernel_ir import Kernel, Lane, Stage
 from jstitch.codegen.map_kernel import map_lanes
+from jstitch.ir.ops import KERNEL
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
-from tests.codegen.cuda.stitched import PROFILES, WHY_NO_PTX, Stitched, interpreted, simulated, stitch
-from tests.contexts import H200
+from tests.codegen.cuda.stitched import (
+    PROFILES,
+    WHY_NO_PTX,
+    Stitched,
+    execute,
+    interpreted,
+    on_cpu,
+    simulated,
+    stitch,
+    stitch_for_cpu,
+)
+from tests.contexts import CPU, H200
 from tests.passes.chain_programs import HALVES, close, program
 from tests.passes.test_own_columns import graph_of
 
@@ -32,9 +43,9 @@ def made_of(f: Callable[..., Any], args: Sequence[np.ndarray]) -> Stitched:
 
 
 def loops_of(kernels: Sequence[Kernel]) -> list[str]:
-    """The loops of stages that kernels have, by name."""
+    """The loops of stages that kernels have, by name; once where they are apart."""
     lanes = [lane for kernel in kernels for phase in kernel.phases for lane in phase.lanes]
-    return [loop.var.name for lane in lanes for loop, _ in lane.loops if loop is not None]
+    return list(dict.fromkeys(loop.var.name for lane in lanes for loop, _ in lane.loops if loop is not None))
 
 
 @pytest.mark.parametrize("seed", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in MORE)])
@@ -91,7 +102,8 @@ BETWEEN: dict[str, Callable[[Scores], Scores]] = {
 def between(name: str) -> Callable[..., Any]:
     def f(q: Any, k: Any, v: Any) -> Any:
         scores = jnp.einsum("bqd,bkd->bqk", q, k, preferred_element_type=jnp.float32) * 0.25
-        return jnp.einsum("bqk,bkd->bqd", BETWEEN[name](scores).astype(v.dtype), v)
+        made = (BETWEEN | MASKED)[name](scores)
+        return jnp.einsum("bqk,bkd->bqd", made.astype(v.dtype), v)
 
     return f
 
@@ -120,6 +132,73 @@ def test_a_value_that_is_not_a_number_is_not_lost() -> None:
     v[0, 3, 5], k[0, 200, 2] = np.inf, np.nan
     f = between("the first blocks masked")
     close(made_of(f, (q, k, v)).run((q, k, v), simulated), f, (q, k, v))
+
+
+# -- masks that leave blocks out ---------------------------------------------------------------------------
+
+
+def _causal(offset: int, mask: float, above: float = 0.0) -> Callable[[Scores], Scores]:
+    def f(s: Scores) -> Scores:
+        i, j = jnp.arange(s.shape[-2])[:, None] + offset, jnp.arange(s.shape[-1])
+        return jax.nn.softmax(jnp.where(i >= j, s + above, mask))
+
+    return f
+
+
+def _padded(s: Scores) -> Scores:
+    """Rows of nothing, and rows that see a part of what they may."""
+    i, j = jnp.arange(s.shape[-2])[:, None], jnp.arange(s.shape[-1])
+    return jax.nn.softmax(jnp.where((i >= j) & (j > 20), s, -jnp.inf))
+
+
+MASKED: dict[str, Callable[[Scores], Scores]] = {
+    "causal": _causal(0, -jnp.inf),
+    "causal, large": _causal(0, -1e9),
+    "causal, largest": _causal(0, LOWEST),
+    "later rows": _causal(130, -1e9),
+    "strict": lambda s: jax.nn.softmax(
+        jnp.where(jnp.arange(s.shape[-1]) < jnp.arange(s.shape[-2])[:, None] + 1, s, -1e9)
+    ),
+    "scores below the mask": _causal(0, -1e5, above=-2e5),
+    "scores as low as the mask": _causal(0, -1e5, above=-1e5),
+    "rows of nothing": _padded,
+}
+
+
+def leaves_out(kernels: Sequence[Kernel]) -> bool:
+    return any(lane.leaves_out for kernel in kernels for phase in kernel.phases for lane in phase.lanes)
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_masked_blocks_are_left_out(name: str) -> None:
+    """Unless scores are so low that they matter."""
+    f = between(name)
+    made = made_of(f, ARGS)
+    assert leaves_out([*made.kernels])
+    close(made.run(ARGS, simulated), f, ARGS)
+    if WHY_NO_PTX is None:
+        close(made.run(ARGS, interpreted), f, ARGS)
+
+
+def test_masked_blocks_of_a_row_that_is_not_a_number() -> None:
+    q, k, v = (np.array(a) for a in ARGS)
+    q[0, 7, 3] = np.nan
+    f = between("causal, large")
+    close(made_of(f, (q, k, v)).run((q, k, v), simulated), f, (q, k, v))
+
+
+@pytest.mark.parametrize("name", ["the last blocks masked", "whole rows masked", "nothing"])
+def test_masks_that_leave_nothing_out(name: str) -> None:
+    assert not leaves_out([*made_of(between(name), ARGS).kernels])
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_masked_blocks_are_left_out_on_a_cpu(name: str) -> None:
+    f, args = between(name), [a.astype(np.float32) for a in ARGS]
+    made = stitch_for_cpu(graph_of(f, args, CPU))
+    kernels = [op.attrs["kernel"] for op in made.ops if op.name == KERNEL]
+    assert leaves_out(kernels)
+    close(execute(made, args, on_cpu), f, args)
 
 
 # -- one pass, or several ---------------------------------------------------------------------------------

@@ -175,6 +175,13 @@ def scaled_updates(c: Array, *xs: Array) -> list[Array]:
     return [jnp.sin(x / k) * x for x in xs]
 
 
+def coupled_scalars(x: Array) -> tuple[Array, ...]:
+    s = tuple(x[i] for i in range(16))
+    for _ in range(10):
+        s = tuple(jnp.tanh(a * 0.9 + 0.1 * b) for a, b in zip(s, s[1:] + s[:1], strict=True))
+    return s
+
+
 def scalar_loop(xs: Array) -> list[Array]:
     def turn(carried: list[Array], x: Array) -> tuple[list[Array], None]:
         return [jnp.tanh(a * 0.9 + x) for a in carried], None
@@ -414,6 +421,12 @@ PLANNED = (
         *("a loop of scalars", scalar_loop, (shape(614),), ("add", "tanh"), "loop"),
         r"the loop around it is modelled at least [\d,.]+ us with kernels, and must be less than [\d,.]+ us,"
         r" 0.95 of [\d.]+ us without: XLA makes it one kernel",
+        *({}, True, Lift()),
+    ),
+    Situation(
+        *("a few numbers", coupled_scalars, (shape(16),), ("add", "tanh"), "scalars"),
+        r"its values have 512 bytes each at most: XLA runs its \d+ kernels in order, in [\d.]+ us as modelled,"
+        r" and a call among them takes [\d.]+ us",
         *({}, True, Lift()),
     ),
     Situation(

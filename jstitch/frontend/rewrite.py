@@ -36,7 +36,7 @@ from jstitch.passes.fuse.alias_donated import alias_donated, carried_by_loops
 from jstitch.passes.fuse.copy_returned import copy_returned
 from jstitch.passes.fuse.gate import judge
 from jstitch.passes.fuse.hold_together import demanded, refuse
-from jstitch.passes.fuse.leave_scalars import leave_scalars
+from jstitch.passes.fuse.leave_small import leave_small
 from jstitch.passes.fuse.plan_tree import contract_tree, plan_tree
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
@@ -229,7 +229,7 @@ def stitch_graph(
     plan = planner or plan_frame
     tree = plan_tree(keep_counters(graph), lambda frame: plan(copy_carried(frame, context), context))
     if planner is None and context.options.tune != "off":
-        tree = leave_scalars(gate_loops(tree, context, builder.lowered), context)
+        tree = leave_small(gate_loops(tree, context, builder.lowered), context)
     if dump.only_plans:
         return contract_tree(tree, context, dump.plan, builder.leave)
     found = contract_tree(tree, context, dump.plan, builder.build)

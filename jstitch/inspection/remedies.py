@@ -78,7 +78,7 @@ REMEDIES: Mapping[str, str] = {
         "tune='off' keeps every pattern; larger arrays in the loop, or fewer turns that each do more (vmap, a"
         " scan over blocks), make kernels pay in it"
     ),
-    "scalars": "none needed: larger arrays make kernels pay; tune='off' keeps every pattern",
+    "small": "none needed: larger arrays make kernels pay; tune='off' keeps every pattern",
     "measured": "tune='off' keeps every pattern; `jstitch library` shows, and forgets, what was measured",
     "asked": (
         "none needed: XLA makes the same in fewer launches or bytes, while it multiplies matrices;"

@@ -3,8 +3,8 @@
     32 sums and tanhs of scalars            XLA:CPU: 25 us, in order       with a kernel of 32 results: 60 us
     two loops, 614 numbers before them      XLA:CPU: 53 us                 with a kernel of the 614: 69 us
 
-XLA:CPU runs kernels of small enough buffers one after another, for less than a tenth of a microsecond each, and
-loops of such as one kernel. A call among them is dear; loops' own kernels are judged with the loop.
+XLA:CPU runs kernels of small enough buffers one after another, for less than a tenth of a microsecond each,
+and loops of such as one kernel. A call among them is dear; loops' own kernels are judged with the loop.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def _fix(group: Group, schedule: OpSchedule, choice: RowChoice) -> None:
     if choice.threads & (choice.threads - 1) or choice.threads > most:
         wanted = f"a power of two of threads, at most {most}"
         raise TemplateError(wanted, str(choice.threads), where=str(schedule))
-    group.step = step
+    group.step, group.steps = step, (step, step) if group.steps else ()
     group.fixed = choice.programs
     group.threads = choice.threads
     group.exact = choice.threads > 0

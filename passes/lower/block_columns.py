@@ -234,8 +234,7 @@ class _Passes:
         for buffer in (run.before, run.now):
             loaded, low = next(self.names), next(self.names)
             found.append(Load(loaded, buffer, self._row(), 1))
-            floor = call("maximum", Ref(loaded), LOWEST) if buffer.type.dtype is DType.F32 else Ref(loaded)
-            found.append(Let(low, floor, 1))
+            found.append(Let(low, call("maximum", Ref(loaded), LOWEST), 1))
             found.append(Let(end := next(self.names), self._expression(base, Ref(low)), 1))
             ends.append(end)
         apart = call("sub", *map(Ref, ends))
@@ -269,8 +268,7 @@ class _Passes:
         """With maxima of this pass that are numbers."""
         found: list[Instr] = []
         low: dict[str, str] = {}
-        floats = (r for r in self.running.values() if r.now.type.dtype is DType.F32)
-        maxima = {r.now for r in floats if r.site.level == self.number}
+        maxima = {r.now for r in self._maxima() if r.site.level == self.number}
         for i in body:
             renamed = lambda name: Ref(low[name]) if name in low else None  # noqa: E731
             found.append(i if isinstance(i, Load) else replace(i, value=replace_refs(i.value, renamed)))
@@ -280,6 +278,11 @@ class _Passes:
         return found
 
     # -- running values -------------------------------------------------------------------------------
+
+    def _maxima(self) -> Iterator[_Running]:
+        """Running maxima that nests of their own pass read."""
+        running = self.found.values.running
+        return (r for r in self.running.values() if running.get(r.now) is not None)
 
     def _runs(self, site: Site) -> list[_Running]:
         return [self.running[site, a.name] for a in site.nest.accumulators]
@@ -308,7 +311,7 @@ class _Passes:
     def _finish(self, site: Site) -> Iterator[Stage]:
         """What the nest makes of its totals, which are whole now."""
         outer = site.nest.loops[: site.depth]
-        maxima = {r.now for r in self.running.values()}
+        maxima = {r.now for r in self._maxima()}
         stores = [i for i in site.nest.after if isinstance(i, Store) and i.buffer not in maxima]
         if not stores:
             return

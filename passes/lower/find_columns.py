@@ -17,6 +17,7 @@ import networkx as nx
 from jstitch.codegen.kernel_ir import ROW, STEP, Buffer, Instr, Lane, Let, Loop, Nest, Space, Stage, Store
 from jstitch.ir.expr import Const, Ref
 from jstitch.ir.index import Index, Var, add, mul, var
+from jstitch.ir.types import DType
 from jstitch.passes.lower.column_values import ADDS, MAXIMA, ColumnValues, Update
 
 LEAST, MOST = 32, 128  # columns of a block
@@ -224,6 +225,6 @@ class _Search:
         """What a tile of a row holds the maximum of."""
         for a in site.nest.accumulators:
             update = site.updates[a.name]
-            if update.function in MAXIMA and store.value == Ref(a.name):
+            if a.dtype is DType.F32 and update.function in MAXIMA and store.value == Ref(a.name):
                 return update.summand
         return None

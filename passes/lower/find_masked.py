@@ -117,7 +117,10 @@ class _Folding:
                 if update.function in ADDS and masked == 0:
                     tiles |= {self.found.values.base(b) for b in self.found.changing(site)[name]}
                 elif update.function in MAXIMA and masked is not None:
-                    tiles |= {b for b, n in self.found.values.running.items() if n == update.summand}
+                    own = {b for b, n in self.found.values.running.items() if n == update.summand}
+                    tiles |= own
+                    if not own:
+                        return None
                 else:
                     return None
         if len(tiles) != 1 or not tiles <= self.masks.keys():
@@ -146,7 +149,8 @@ class _Folding:
         if function == "and_":
             return False if False in [v for v in x if isinstance(v, bool)] else None
         if function in TIMES and 0 in x:
-            return 0.0
+            (other,) = operands[: x.index(0)] + operands[x.index(0) + 1 :]
+            return 0.0 if self._is_given(other) else None
         if function in ("exp", "exp_nonpositive"):
             return self._exponential(n, operands[0])
         if function == "div" and x[0] == 0:
@@ -156,6 +160,19 @@ class _Folding:
         if function in (*ADDS, *TIMES) and None not in x:
             return x[0] + x[1] if function in ADDS else x[0] * x[1]
         return None
+
+    def _is_given(self, n: int) -> bool:
+        """Whether it is a number from memory, or a constant: times zero, nothing."""
+        todo = [n]
+        while todo:
+            function, *operands = self.found.values.keys[todo.pop()]
+            if function == "select":
+                todo += operands[1:]
+            elif function.startswith("convert_"):
+                todo += operands
+            elif function not in ("load", "const", "running"):
+                return False
+        return True
 
     def _exponential(self, n: int, x: int) -> float | None:
         """0 for that of a mask less a maximum."""

@@ -102,7 +102,7 @@ BETWEEN: dict[str, Callable[[Scores], Scores]] = {
 def between(name: str) -> Callable[..., Any]:
     def f(q: Any, k: Any, v: Any) -> Any:
         scores = jnp.einsum("bqd,bkd->bqk", q, k, preferred_element_type=jnp.float32) * 0.25
-        made = (BETWEEN | MASKED)[name](scores)
+        made = (BETWEEN | MASKED | NEEDED)[name](scores)
         return jnp.einsum("bqk,bkd->bqd", made.astype(v.dtype), v)
 
     return f
@@ -187,7 +187,28 @@ def test_masked_blocks_of_a_row_that_is_not_a_number() -> None:
     close(made_of(f, (q, k, v)).run((q, k, v), simulated), f, (q, k, v))
 
 
-@pytest.mark.parametrize("name", ["the last blocks masked", "whole rows masked", "nothing"])
+def _entropy(s: Scores) -> Scores:
+    """Zero times the logarithm of zero is not a number: only the pass before it may leave blocks out."""
+    p = _causal(0, -1e9)(s)
+    return p + jnp.sum(p * jnp.log(p), -1, keepdims=True)
+
+
+def _two_maxima(s: Scores) -> Scores:
+    masked = jnp.where(jnp.arange(s.shape[-2])[:, None] >= jnp.arange(s.shape[-1]), s, -1e9)
+    return jax.nn.softmax(masked) + jnp.max(jnp.abs(masked), -1, keepdims=True)
+
+
+NEEDED = {"an entropy": _entropy, "a maximum of its own": _two_maxima}
+MASKED_NOT = ("the last blocks masked", "whole rows masked", "nothing", "a maximum of its own")
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_masked_blocks_that_matter(name: str) -> None:
+    f = between(name)
+    close(made_of(f, ARGS).run(ARGS, simulated), f, ARGS)
+
+
+@pytest.mark.parametrize("name", MASKED_NOT)
 def test_masks_that_leave_nothing_out(name: str) -> None:
     assert not leaves_out([*made_of(between(name), ARGS).kernels])
 

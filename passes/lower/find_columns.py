@@ -89,10 +89,13 @@ def tile_offset(lane: Lane, columns: int, column: Index) -> Index:
 
 def find_columns(lane: Lane) -> Columns | None:
     """What a pass by blocks needs to know; None where columns are of no use apart."""
-    tiles = _tiles(lane)
-    if not tiles:
-        return None
-    count = next(iter(tiles)).type.shape[1]
+    found = (_columns(lane, tiles) for tiles in _tiles(lane))
+    return next((columns for columns in found if columns is not None), None)
+
+
+def _columns(lane: Lane, tiles: frozenset[Buffer]) -> Columns | None:
+    """The same for blocks of these tiles."""
+    count = _width(tiles)
     block = next((n for n in range(MOST, LEAST - 1, -1) if count % n == 0 and n < count), None)
     if block is None or any(stage.once or stage.turn is not None for stage in lane.stages):
         return None
@@ -107,8 +110,11 @@ def find_columns(lane: Lane) -> Columns | None:
     return found if found.passes <= MOST_PASSES else None
 
 
-def _tiles(lane: Lane) -> frozenset[Buffer]:
-    """Tiles that loops go through side by side: the widest ones, if all of them are read column by column."""
+def _tiles(lane: Lane) -> list[frozenset[Buffer]]:
+    """Tiles to go through in blocks: all of the widest ones, or those alone that loops go through together.
+
+    Only such as are read column by column.
+    """
     graph: nx.Graph[object] = nx.Graph()
     apart: set[Buffer] = set()
     for n, nest in enumerate(nest for stage in lane.stages for nest in stage.nests):
@@ -120,12 +126,18 @@ def _tiles(lane: Lane) -> frozenset[Buffer]:
                 apart.add(i.buffer)
             else:
                 graph.add_edge(i.buffer, (n, loop.var.name))
-    found: list[frozenset[Buffer]] = []
+    parts: list[frozenset[Buffer]] = []
     for part in nx.connected_components(graph):
         tiles = frozenset(x for x in part if isinstance(x, Buffer))
         if not tiles & apart:
-            found.append(tiles)
-    return max(found, key=lambda tiles: next(iter(tiles)).type.size, default=frozenset())
+            parts.append(tiles)
+    widest = max((_width(tiles) for tiles in parts), default=0)
+    alike = [tiles for tiles in parts if _width(tiles) == widest]
+    return list(dict.fromkeys((frozenset().union(*alike), *alike))) if alike else []
+
+
+def _width(tiles: frozenset[Buffer]) -> int:
+    return next(iter(tiles)).type.shape[1]
 
 
 def _goes_through(i: Instr, nest: Nest, lane: Lane) -> Loop | None:

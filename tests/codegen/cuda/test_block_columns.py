@@ -134,6 +134,30 @@ def test_a_value_that_is_not_a_number_is_not_lost() -> None:
     close(made_of(f, (q, k, v)).run((q, k, v), simulated), f, (q, k, v))
 
 
+# -- what else programs want of the columns ----------------------------------------------------------------
+
+
+def rows_too(q: Any, k: Any, v: Any) -> Any:
+    """The softmax itself, too."""
+    scores = jnp.einsum("bqd,bkd->bqk", q, k, preferred_element_type=jnp.float32) * 0.25
+    p = jax.nn.softmax(scores).astype(v.dtype)
+    return jnp.einsum("bqk,bkd->bqd", p, v), p
+
+
+def gradient(q: Any, k: Any, v: Any) -> Any:
+    f = between("causal, large")
+    return jax.grad(lambda *args: jnp.sum(jnp.square(f(*args).astype(jnp.float32))), (0, 1, 2))(q, k, v)
+
+
+@pytest.mark.parametrize("f", [rows_too, gradient])
+def test_columns_that_are_stored(f: Callable[..., Any]) -> None:
+    args = drawn((1, 48, 16), (1, 640, 16), (1, 640, 24))
+    made = made_of(f, args)
+    assert made.recorder.refused == []
+    assert "turn0" in loops_of([*made.kernels])
+    close(made.run(args, simulated), f, args)
+
+
 # -- masks that leave blocks out ---------------------------------------------------------------------------
 
 

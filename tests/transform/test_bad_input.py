@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -86,6 +87,16 @@ def test_values_where_tracers_are() -> None:
     _same_error(lambda api: api(lambda x: np.asarray(x))(X))
 
 
+@pytest.fixture
+def few_objects() -> Iterator[None]:
+    """Who holds a leaked tracer is searched among all objects: those from before the test are set apart."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("few_objects")
 def test_leaked_tracers_are_found() -> None:
     def leak(api: Any) -> None:
         kept: list[Any] = []

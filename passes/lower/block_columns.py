@@ -65,7 +65,7 @@ def block_columns(lane: Lane, tiles: Sequence[Buffer]) -> Blocked | None:
 
 @dataclass
 class _Running:
-    """A reduction over columns: its value before the block, and after it. shape: of a row's."""
+    """A reduction over columns: its value before the block, and after it."""
 
     site: Site
     name: str

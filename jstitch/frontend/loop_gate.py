@@ -22,6 +22,7 @@ from jstitch.ir.types import TensorType
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern, Reason
+from jstitch.passes.base.rewrite import is_loop
 from jstitch.passes.cost.call_seconds import after_slices, call_seconds
 from jstitch.passes.cost.cost_model import kernel_cost, xla_cost
 from jstitch.passes.cost.program_seconds import ProgramSeconds
@@ -81,7 +82,7 @@ class _Gate:
         """With every loop of the frame judged, those in branches too."""
         inner: dict[Graph, Planned] = {}
         for op, below in tree.controls:
-            judged = self.loop(tree.plan.frame, op, below) if _is_loop(op) else map(self.frame, below)
+            judged = self.loop(tree.plan.frame, op, below) if is_loop(op) else map(self.frame, below)
             inner.update(zip(op.regions, judged, strict=True))
         return replace(tree, inner=inner)
 
@@ -160,11 +161,6 @@ def _verdicts(xla: Module, ours: Module, calls: list[float], machine: Machine) -
         plain = ProgramSeconds(xla, machine, turns=turns, spread=machine.cores)
         stitched = ProgramSeconds(ours, machine, calls, turns)
         yield Verdict(stitched.whole, plain.whole, thunks_a_turn(xla))
-
-
-def _is_loop(op: Op) -> bool:
-    """Not a branch, whose regions take nothing."""
-    return bool(op.regions[0].inputs)
 
 
 def _is_demanded(pattern: FusionPattern) -> bool:

@@ -120,7 +120,6 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         reread_bytes=partial(reread_bytes, arena_bytes=spec.shared_optin, block=BLOCK),
         look_up=24.0,
         narrow_tiles=True,
-        column_blocks=True,
         machine=Machine(
             launch=spec.launch_seconds,
             call=0.0,

@@ -40,6 +40,11 @@ def is_control(op: Op) -> bool:
     return lookup(op.name).op_class is OpClass.CONTROL
 
 
+def is_loop(op: Op) -> bool:
+    """Whether it is a loop, not a branch, whose regions take nothing."""
+    return is_control(op) and bool(op.regions[0].inputs)
+
+
 @dataclass
 class _Rewriter:
     rule: Rule

@@ -87,8 +87,6 @@ def _first(found: Columns, row: Index, column: Index, apart: int) -> Index | Non
     rest = Index(steps.const, tuple((a, k) for a, k in steps.terms if a != inner))
     if stride < 1 or last < 0 or not all(is_of_step(a, found.lane) for a in atoms([rest])):
         return None
-    if inner in atoms([rest]):
-        return None
     highest = add(rest, const(last * (found.lane.step - 1) - column.const - apart))
     if bounds(highest)[0] < 0:
         return None

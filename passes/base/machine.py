@@ -78,8 +78,8 @@ class Machine:
     narrow_cycles: float = 5.0
     overlap: float = 0.1
     in_order: float = 1e-8
-    queue: float = 5e-7
-    queued: float = 5e-8
+    queue: float = 7.5e-7
+    queued: float = 4e-8
     device: DeviceSpec | None = None
 
     def bandwidth(self, nbytes: float) -> float:

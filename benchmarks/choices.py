@@ -27,8 +27,8 @@ from jstitch.passes.explore.score_pattern import Scorer
 from jstitch.passes.explore.tabulate_frame import tabulate_frame
 from jstitch.passes.fuse.finish_plan import finish_plan
 from jstitch.passes.fuse.plan_layers import partition_reason, plan_layers
-from jstitch.passes.graph.pipeline import frames, run
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import frames, run
 from jstitch.passes.planners import LAYERS, PLANNERS
 from jstitch.passes.schedule.latency import kernel_latency
 

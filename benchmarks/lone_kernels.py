@@ -24,7 +24,7 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPlan
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.fuse.finish_plan import FINISH, GATE, finish_plan
-from jstitch.passes.graph.pipeline import run
+from jstitch.passes.pipeline import run
 from jstitch.passes.planners import PLANNERS
 
 

@@ -24,11 +24,11 @@ from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.copy_returned import copy_returned
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
-from jstitch.passes.graph.pipeline import PIPELINE
 from jstitch.passes.lower.choose_columns import in_best_shape
 from jstitch.passes.lower.own_columns import as_they_were, own_columns
 from jstitch.passes.lower.rewrite_sums import SUMS
 from jstitch.passes.lower.split_reductions import split_reductions
+from jstitch.passes.pipeline import PIPELINE
 from jstitch.passes.planners import AUTO, BEST, PLANNERS
 from jstitch.passes.schedule.kernel_passes import CPU_PASSES, CUDA_PASSES
 

@@ -19,7 +19,7 @@ from jstitch.ir.ops import OPS, OpClass, build, lookup
 from jstitch.ir.types import DType, TensorType
 from jstitch.ir.verify import check
 from jstitch.passes.base.context import Context
-from jstitch.passes.graph.pipeline import run, verify_after
+from jstitch.passes.pipeline import run, verify_after
 from jstitch.passes.plan_frame import plan_frame
 from tests.contexts import CPU, CPU_PROFILE
 from tests.ir.running import as_function

@@ -159,7 +159,7 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.passes.graph.keep_counters:_mark": REGIONS,
     "jstitch.passes.graph.leave_unset:_Loop._evaluated": "DEPTH ops",
     "jstitch.passes.graph.merge_products:_Merger.merged": REGIONS,
-    "jstitch.passes.graph.pipeline:frames": REGIONS,
+    "jstitch.passes.pipeline:frames": REGIONS,
     "jstitch.passes.lower.check_flow:evaluate_index": INDEX,
     "jstitch.passes.lower.check_names:_visit": LOOPS,
     "jstitch.passes.lower.joint_monoids:_Body.compare": OTHER,

@@ -22,8 +22,8 @@ from jstitch.passes.base.plan import FusionPlan
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.hold_together import Held, hold_together, release
 from jstitch.passes.fuse.print_plan import print_plan
-from jstitch.passes.graph.pipeline import frames
 from jstitch.passes.lower.check_kernel import check_kernel
+from jstitch.passes.pipeline import frames
 
 
 @dataclass(frozen=True)

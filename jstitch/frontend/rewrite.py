@@ -31,6 +31,7 @@ from jstitch.passes.base.context import Context, Returned
 from jstitch.passes.base.named_pass import NamedPass
 from jstitch.passes.base.plan import FusionPattern, FusionPlan
 from jstitch.passes.base.run_passes import Step
+from jstitch.passes.chunk.chunk_rows import chunk_rows, chunks_of, has_large_products
 from jstitch.passes.fuse.absorb_updates import contracted
 from jstitch.passes.fuse.alias_donated import alias_donated, carried_by_loops
 from jstitch.passes.fuse.copy_returned import copy_returned
@@ -40,11 +41,11 @@ from jstitch.passes.fuse.leave_small import leave_small
 from jstitch.passes.fuse.plan_tree import contract_tree, plan_tree
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
-from jstitch.passes.graph.pipeline import PIPELINE, run
 from jstitch.passes.lower.apply_template import speaks_of
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.choose_template import best_kernel
 from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
+from jstitch.passes.pipeline import PIPELINE, run
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.schedule.kernel_passes import kernel_passes, schedule_kernel
 from jstitch.runtime.report import note
@@ -82,7 +83,8 @@ def rewrite(
     names = [op.attrs["name"] for op in kernel_ops]
     kernels = len(names)
     taken.update(names)
-    if not kernels:
+    chunked = chunks_of(stitched)
+    if not kernels and not chunked:
         if stitched is imported.graph:
             note(reason="XLA's own program costs less")
         else:
@@ -96,6 +98,8 @@ def rewrite(
             )
         return None
     note(bytes={entry: moved for op in kernel_ops for entry, moved in op.attrs["traffic"].items()})
+    if chunked:
+        note(chunked=chunked)
     new = export_graph(stitched, dict(imported.values), emit_kernel)
     note(kernels=kernels)
     dump.text("output.mlir", lambda: str(module))
@@ -153,15 +157,23 @@ def asked_graph(
     if dump.only_plans or not isinstance(backend, CudaBackend) or not is_in_question(graph, context.options):
         return stitched(PREPARATIONS[0], dump).stitched
     silent = Dump(None, (), context.options.verify)
+    plain = in_chunks(graph, context)
     try:
-        answer = ask(graph, memory(graph), lambda way: stitched(way, silent), context.options, backend.spec)
+        answer = ask(plain, memory(plain), lambda way: stitched(way, silent), context.options, backend.spec)
     except UnansweredError as error:
         note(unasked=str(error))
         return stitched(PREPARATIONS[0], dump).stitched
     note(asked=answer.why)
     gate = AskedGate(answer)
     made = stitched(answer.preparation, dump, gate).stitched
-    return made if gate.stays else graph
+    return made if gate.stays else plain
+
+
+def in_chunks(graph: Graph, context: Context) -> Graph:
+    """What kernels have to be better than: the graph, with the loops over rows that it gets in any case."""
+    last = next(n for n, p in enumerate(PIPELINE) if p.run_on is chunk_rows)
+    ready = run(graph, context, PIPELINE[: last + 1]) if has_large_products(graph) else graph
+    return ready if chunks_of(ready) else graph
 
 
 def given_memory(graph: Graph, donated: Mapping[int, int | None]) -> dict[Value, Value]:

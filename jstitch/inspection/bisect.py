@@ -27,7 +27,7 @@ from jstitch.passes.fuse.contract_patterns import contract_patterns
 from jstitch.passes.fuse.copy_returned import copy_returned
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
-from jstitch.passes.graph.pipeline import frames
+from jstitch.passes.pipeline import frames
 from jstitch.passes.plan_frame import plan_frame
 
 PLANNING = ("copy_carried", "plan", "absorb_updates")

@@ -20,6 +20,7 @@ from jstitch.inspection.why_kernel import why_schedule, why_schemes
 from jstitch.ir.graph import Op
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
 from jstitch.passes.base.profile import Profile
+from jstitch.passes.chunk.chunk_rows import said_of
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.gate import judge
 from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
@@ -42,16 +43,18 @@ def _call(seen: Observed, names: KernelNames, record: Record | None, step: Step)
     edges: list[EdgeStory] = []
     patterns: list[PatternStory] = []
     opaque: list[OpaqueStory] = []
+    chunks: list[str] = []
     maker = KernelMaker(seen.context)
     for frame, plan in zip(frames_of(seen), seen.plans, strict=True):
         step(f"{seen.name}: {frame.title}")
+        chunks += said_of(plan.frame)
         found = _Frame(frame, plan, seen, maker, names)
         patterns += found.patterns
         edges += found.edges()
         opaque += found.opaque()
     reason = (record.reason if record else None) if seen.stitched is None else None
     return CallStory(
-        *(seen.name, tuple(edges), tuple(patterns), tuple(opaque)),
+        *(seen.name, tuple(edges), tuple(patterns), tuple(opaque), tuple(chunks)),
         *((reason, call_remedy(reason)) if reason else ("", "")),
     )
 

@@ -83,12 +83,16 @@ class OpaqueStory:
 
 @dataclass(frozen=True)
 class CallStory:
-    """One stitched call. reason: why all of it stays XLA's, where it does; "" else."""
+    """One stitched call. reason: why all of it stays XLA's, where it does; "" else.
+
+    chunks: of large products, by which rows they are made in chunks, or why they are made as a whole.
+    """
 
     name: str
     edges: tuple[EdgeStory, ...] = ()
     patterns: tuple[PatternStory, ...] = ()
     opaque: tuple[OpaqueStory, ...] = ()
+    chunks: tuple[str, ...] = ()
     reason: str = ""
     remedy: str = ""
 
@@ -126,7 +130,9 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         """All fields but the edges inside patterns, as JSON has them.
 
-        {"name", "target", "calls": [{"name", "edges", "patterns", "opaque", "reason", "remedy"}]}
+        {"name", "target", "calls": [call]}
+        call:    {"name", "edges": [edge], "patterns": [pattern], "opaque": [opaque], "chunks": [sentence],
+                  "reason", "remedy"}
         edge:    {"frame", "producer": op, "consumer": op, "why": why, "remedy", "pattern": ""}
         op:      {"name", "values": ["%3"], "where": "file.py:12 (f)" or ""}
         why:     {"rule", "reason": a sentence, "found": number or null, "bound": number or null}
@@ -157,6 +163,7 @@ class Explanation:
                 yield f"{call.name} stays XLA's: {call.reason}\n  remedy: {call.remedy}"
             yield from map(str, _alike(call.patterns))
             yield from map(str, _alike(call.opaque))
+            yield from dict.fromkeys(call.chunks)
 
     def _title(self) -> str:
         count = len(self.open_edges)

@@ -18,6 +18,7 @@ from jstitch.inspection.json_fields import json_fields
 from jstitch.inspection.kernel_facts import KernelFacts, KernelMaker
 from jstitch.inspection.labels import Frame, frames_of, source_line
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
+from jstitch.passes.chunk.chunk_rows import said_of
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.gate import judge
 from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
@@ -63,12 +64,16 @@ class PatternPlan:
 
 @dataclass(frozen=True)
 class FramePlan:
-    """The call itself, or a region of a loop or branch. ops: but for constants. left: those in no pattern."""
+    """The call itself, or a region of a loop or branch. ops: but for constants. left: those in no pattern.
+
+    chunks: of large products, by which rows they are made in chunks, or why they are made as a whole.
+    """
 
     title: str
     ops: int
     left: dict[str, int]
     patterns: tuple[PatternPlan, ...]
+    chunks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ class ProgramPlan:
         {"name", "target", "planner", "totals": {"patterns": number, "xla": cost, "ours": cost},
          "calls": [{"name", "reason": sentence or null, "frames": [frame]}]}
         cost:    {"launches", "nbytes", "seconds"}
-        frame:   {"title", "ops": number, "left": {op: number}, "patterns": [pattern]}
+        frame:   {"title", "ops": number, "left": {op: number}, "patterns": [pattern], "chunks": [sentence]}
         pattern: {"name", "ops": {op: number}, "where", "origin", "xla": cost, "ours": cost,
                   "kernel": the fields of `KernelFacts` or null, "refused": why or null}
         why:     {"rule", "reason": a sentence, "found": number or null, "bound": number or null}
@@ -143,6 +148,7 @@ class ProgramPlan:
             for p in frame.patterns:
                 if p.refused is not None:
                     yield f"{p.name} stays XLA's: {p.refused.rule}: {p.refused}"
+            yield from frame.chunks
         left = sum((Counter(frame.left) for frame in self.frames), Counter[str]())
         if left:
             yield f"in no pattern: {_counts(left.most_common())}"
@@ -238,7 +244,7 @@ def _frame(frame: Frame, plan: FusionPlan, patterns: tuple[PatternPlan, ...]) ->
     inside = {op for p in plan.patterns for op in p.ops}
     left = Counter(op.name for op in plan.frame.ops if op not in inside and not is_free(op))
     ops = sum(not is_free(op) for op in plan.frame.ops)
-    return FramePlan(frame.title, ops, dict(left.most_common()), patterns)
+    return FramePlan(frame.title, ops, dict(left.most_common()), patterns, said_of(plan.frame))
 
 
 def _pattern(

@@ -39,6 +39,14 @@ def parts_of(thunk: Instruction) -> int:
     return int(found[1]) if found else 1
 
 
+def busy_cores(thunk: Instruction, cores: float) -> float:
+    """How many of the cores it keeps busy by itself: a kernel in parts, a library's work, or one core."""
+    if (parts := parts_of(thunk)) > 1:
+        return min(cores, parts)
+    is_library = thunk.opcode in ("dot", "convolution") or "kind=kCustom" in thunk.rest
+    return cores if is_library else 1.0
+
+
 def number_of(thunk: Instruction) -> int | None:
     """Which call of ours it is; None: somebody else's."""
     found = _NUMBERED.search(thunk.rest)

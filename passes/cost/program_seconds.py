@@ -16,7 +16,7 @@ from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.cost.call_seconds import work_seconds
-from jstitch.xla.cpu_thunks import in_order, is_one_kernel, number_of, parts_of, thunks_of
+from jstitch.xla.cpu_thunks import busy_cores, in_order, is_one_kernel, number_of, thunks_of
 from jstitch.xla.hlo import Computation, Instruction, Module
 from jstitch.xla.traffic import computed, traffic
 
@@ -28,7 +28,7 @@ class ProgramSeconds:
     """The times of one program.
 
     calls: seconds of each call of ours, by number. turns: of loops of which XLA does not say it.
-    spread: cores that work on what XLA starts by a queue.
+    spread: cores that work on what XLA starts by a queue, of which each keeps one busy.
     """
 
     module: Module
@@ -47,13 +47,18 @@ class ProgramSeconds:
         thunks = thunks_of(scope)
         parts = [self._control(thunk, one_kernel) for thunk in thunks]
         control = sum(part for part in parts if part is not None)
-        own = (thunk for thunk, part in zip(thunks, parts, strict=True) if part is None)
-        work = sum(self._work(scope, thunk, one_kernel) for thunk in own)
+        own = [thunk for thunk, part in zip(thunks, parts, strict=True) if part is None]
+        queues = not one_kernel and not in_order(scope, thunks)
+        work = sum(self._work(scope, t, one_kernel) / (self._spread(t) if queues else 1.0) for t in own)
         if one_kernel:
             return control + work
-        if in_order(scope, thunks):
-            return len(thunks) * self.machine.in_order + control + work
-        return self.machine.queue + len(thunks) * self.machine.queued + control + work / self.spread
+        if queues:
+            return self.machine.queue + len(thunks) * self.machine.queued + control + work
+        return len(thunks) * self.machine.in_order + control + work
+
+    def _spread(self, thunk: Instruction) -> float:
+        """Cores that work on it and on others at once."""
+        return self.spread if busy_cores(thunk, self.machine.cores) == 1.0 else 1.0
 
     def _control(self, thunk: Instruction, one_kernel: bool) -> float | None:
         """Of what runs other computations; None of other thunks."""
@@ -75,7 +80,7 @@ class ProgramSeconds:
             number = number_of(thunk)
             return 0.0 if number is None else self.calls[number]
         machine = self.machine
-        cores = 1.0 if one_kernel else min(machine.cores, parts_of(thunk))
+        cores = 1.0 if one_kernel else busy_cores(thunk, machine.cores)
         seam = 0.0 if one_kernel else machine.seam_cycles
         cycles = sum(_cycles(i, n, seam) for i, n in computed(self.module, scope, thunk).items())
         nbytes = traffic(self.module, scope, thunk).total

@@ -10,7 +10,7 @@ from click.shell_completion import BashComplete
 from jstitch.__main__ import main
 from jstitch.device_spec import SPECS
 from jstitch.options import PLANNERS
-from jstitch.passes.graph.pipeline import PIPELINE
+from jstitch.passes.pipeline import PIPELINE
 
 
 def offered(*words: str) -> list[str]:

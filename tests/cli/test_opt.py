@@ -23,8 +23,8 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.named_pass import graph_pass
 from jstitch.passes.fuse.print_plan import print_plan
 from jstitch.passes.graph.copy_carried import copy_carried
-from jstitch.passes.graph.pipeline import PIPELINE, frames
-from jstitch.passes.graph.pipeline import run as run_pipeline
+from jstitch.passes.pipeline import PIPELINE, frames
+from jstitch.passes.pipeline import run as run_pipeline
 from jstitch.passes.plan_frame import plan_frame
 
 MODULE = """

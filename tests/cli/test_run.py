@@ -24,7 +24,7 @@ from jstitch.ir.graph import Graph
 from jstitch.passes.base.context import on_any_target
 from jstitch.passes.base.named_pass import graph_pass
 from jstitch.passes.graph.dce import dce
-from jstitch.passes.graph.pipeline import PIPELINE
+from jstitch.passes.pipeline import PIPELINE
 
 SOURCE = """
 import jax.numpy as jnp

@@ -34,8 +34,8 @@ from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.ir.index import Var, add, const, mul, var
 from jstitch.ir.types import DType
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.schedule import stream_results
 from jstitch.passes.schedule.kernel_passes import schedule_kernel

@@ -16,8 +16,8 @@ from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.options import CompileOptions
 from jstitch.passes.base.context import Context
-from jstitch.passes.graph.pipeline import run as run_passes
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run as run_passes
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.schedule import kernel_passes
 from tests.codegen.cpu_source import source_of

@@ -23,8 +23,8 @@ from jstitch.passes.base import profile
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern
 from jstitch.passes.fuse.contract_patterns import contract_patterns
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
 from tests.contexts import CPU_PROFILE, on
 from tests.ir.programs import DTYPES, FLOATS, elementwise_graph

@@ -15,8 +15,8 @@ import jstitch
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.schedule import stream_results
 from tests.codegen.cpu_source import source_of

@@ -39,8 +39,8 @@ from jstitch.ir.index import Var, add, mul, var
 from jstitch.ir.types import DType, TensorType
 from jstitch.options import CompileOptions
 from jstitch.passes.base.context import Context
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.schedule import stream_results as stream
 from tests.codegen.cpu_source import emitted, source_of

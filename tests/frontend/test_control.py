@@ -20,7 +20,7 @@ from jstitch.ir.ops import KERNEL, NO_FUSE
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.hold_together import demanded
-from jstitch.passes.graph.pipeline import run as run_passes
+from jstitch.passes.pipeline import run as run_passes
 from tests.codegen.cuda.stitched import PROFILES, stitch
 from tests.contexts import H200
 

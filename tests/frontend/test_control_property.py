@@ -24,7 +24,7 @@ from jstitch.passes.base.plan import FusionPlan, is_free
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.contract_patterns import contract_patterns
 from jstitch.passes.fuse.hold_together import TOGETHER, demanded
-from jstitch.passes.graph.pipeline import run
+from jstitch.passes.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
 from tests.contexts import CPU, CPU_PROFILE
 from tests.passes.random_graphs import Limits, arguments, make_graph

@@ -24,7 +24,7 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.frontend.rewrite import stitch_graph
 from jstitch.ir.graph import Graph
 from jstitch.passes.base.context import Context
-from jstitch.passes.graph.pipeline import run
+from jstitch.passes.pipeline import run
 from tests.codegen.cuda.stitched import PROFILES, stitch
 from tests.contexts import CPU, CPU_PROFILE
 from tests.frontend.emitting import Recorder

@@ -33,7 +33,7 @@ from jstitch.ir.verify import check
 from jstitch.options import CompileOptions
 from jstitch.passes.base.context import Context
 from jstitch.passes.fuse.print_plan import print_plan
-from jstitch.passes.graph.pipeline import frames, run, verify_after
+from jstitch.passes.pipeline import frames, run, verify_after
 from jstitch.passes.plan_frame import plan_frame
 from tests.contexts import CPU, CPU_PROFILE
 from tests.fuzz.mutations import mutate

@@ -24,7 +24,7 @@ from jstitch.options import CompileOptions
 from jstitch.passes.base.context import on_any_target
 from jstitch.passes.base.named_pass import graph_pass
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
-from jstitch.passes.graph.pipeline import PIPELINE
+from jstitch.passes.pipeline import PIPELINE
 
 ROWS, COLUMNS, TURNS = 8, 16, 3
 OPTIONS = CompileOptions(tune="off", target="cpu")

@@ -28,7 +28,7 @@ from jstitch.passes import plan_frame
 from jstitch.passes.base.context import on_any_target
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.fuse import alias_donated
-from jstitch.passes.graph.pipeline import PIPELINE, frames
+from jstitch.passes.pipeline import PIPELINE, frames
 from tests.inspection.programs import (
     OPTIONS,
     arguments,

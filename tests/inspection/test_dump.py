@@ -23,7 +23,7 @@ from jstitch.inspection.dumps import Call, find_call, read_dump
 from jstitch.inspection.memory_picture import draw_memory, memory_svg
 from jstitch.inspection.subject import observe_function
 from jstitch.options import CompileOptions
-from jstitch.passes.graph.pipeline import PIPELINE
+from jstitch.passes.pipeline import PIPELINE
 
 SHAPE = jax.ShapeDtypeStruct((256, 512), jnp.float32)
 needs_numba_cuda = pytest.mark.skipif(util.find_spec("numba_cuda") is None, reason="there is no PTX")

@@ -26,9 +26,9 @@ from jstitch.passes.explore.plan_ilp import plan_ilp
 from jstitch.passes.explore.savings import Savings
 from jstitch.passes.fuse.fuse_subgraph import FusionOptions
 from jstitch.passes.fuse.plan_layers import plan_layers
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
 from tests.contexts import CPU, CPU_PROFILE
 from tests.passes.random_dags import random_dag
 from tests.passes.test_fusion import at_most

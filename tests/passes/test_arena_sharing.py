@@ -24,11 +24,11 @@ from jstitch.ir.interpret import interpret
 from jstitch.ir.types import DType
 from jstitch.passes.base.plan import FusionPattern
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower import place_tiles
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
 from tests.codegen.cpu_source import emitted
 from tests.contexts import CPU, CPU_PROFILE, on

@@ -21,9 +21,9 @@ from jstitch.passes.explore.search_beams import search_beams
 from jstitch.passes.explore.tabulate_frame import tabulate_frame
 from jstitch.passes.fuse.absorb_updates import absorb_updates, contracted
 from jstitch.passes.fuse.check_plan import check_plan
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.planners import PLANNERS
 from tests.contexts import CPU, CPU_PROFILE

@@ -31,10 +31,10 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.index import Var, add, const, var
 from jstitch.ir.types import DType
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.check_flow import LIMIT
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
 from tests.contexts import CPU_PROFILE, on
 from tests.passes.random_graphs import Limits, make_graph

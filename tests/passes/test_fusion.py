@@ -20,7 +20,7 @@ from jstitch.passes.fuse.fuse_elementwise import MAX_ROOTS, fuse_elementwise
 from jstitch.passes.fuse.fuse_subgraph import FusionOptions
 from jstitch.passes.fuse.plan_layers import DEFAULT, plan_layers
 from jstitch.passes.fuse.print_plan import print_plan
-from jstitch.passes.graph.pipeline import run
+from jstitch.passes.pipeline import run
 from tests.contexts import CPU
 from tests.counting import calls, exponent
 from tests.passes.random_dags import random_dag

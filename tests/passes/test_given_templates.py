@@ -23,11 +23,11 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.passes.base.context import Context
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.apply_template import row_choice
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.choose_template import best_kernel
+from jstitch.passes.pipeline import run
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from jstitch.passes.schedule.latency_gpu import lane_homes
 from jstitch.template import Attr, OpSchedule, Scope, Template, Tile, parse_template

@@ -23,7 +23,7 @@ from jstitch.passes.graph.clone_broadcasts import clone_broadcasts
 from jstitch.passes.graph.cse import cse
 from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.fold_constants import MAX_ELEMENTS, fold_constants
-from jstitch.passes.graph.pipeline import (
+from jstitch.passes.pipeline import (
     PIPELINE,
     dump_after,
     frames,

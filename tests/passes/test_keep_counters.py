@@ -23,7 +23,7 @@ from jstitch.passes.base import profile
 from jstitch.passes.base.rewrite import map_frames
 from jstitch.passes.fuse.contract_patterns import contract_patterns
 from jstitch.passes.graph.keep_counters import LEFT, keep_counters
-from jstitch.passes.graph.pipeline import frames, run
+from jstitch.passes.pipeline import frames, run
 from jstitch.passes.plan_frame import plan_frame
 from tests.contexts import CPU, on
 

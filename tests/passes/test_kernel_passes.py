@@ -30,10 +30,10 @@ from jstitch.ir.index import add, const
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.run_passes import Step
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
 from jstitch.passes.schedule import stream_results as stream
 from jstitch.passes.schedule.kernel_passes import kernel_passes, schedule_kernel
 from tests.contexts import CPU_PROFILE, H200_PROFILE, on

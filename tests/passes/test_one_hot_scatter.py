@@ -17,7 +17,7 @@ from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
 from jstitch.ir.verify import check
-from jstitch.passes.graph.pipeline import run, verify_after
+from jstitch.passes.pipeline import run, verify_after
 from tests.contexts import CPU
 
 N, C = 6, 9

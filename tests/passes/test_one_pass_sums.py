@@ -19,11 +19,11 @@ from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
 from jstitch.passes.base import profile
 from jstitch.passes.base.row_access import IDENTITY
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.factor_sums import factor_sums
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.lower.one_pass_sums import one_pass_sums
+from jstitch.passes.pipeline import run
 from tests.contexts import CPU
 
 ON = replace(profile.CPU, one_pass=True)

@@ -21,11 +21,11 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.choose_template import best_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from jstitch.passes.schedule.latency import kernel_latency
 from tests.codegen.cuda import stitched

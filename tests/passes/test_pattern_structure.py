@@ -17,7 +17,7 @@ from jstitch.passes.cost import structure as structures
 from jstitch.passes.cost.structure import per_structure, structure
 from jstitch.passes.fuse.fuse_subgraph import FusionOptions
 from jstitch.passes.fuse.plan_layers import plan_layers
-from jstitch.passes.graph.pipeline import run
+from jstitch.passes.pipeline import run
 from tests.contexts import CPU, CPU_PROFILE
 from tests.passes.random_dags import random_dag
 from tests.passes.random_graphs import Limits, make_graph

@@ -22,8 +22,8 @@ from jstitch.passes.fuse.fuse_subgraph import FusionOptions
 from jstitch.passes.fuse.merge_patterns import merge_patterns
 from jstitch.passes.fuse.plan_layers import plan_layers
 from jstitch.passes.fuse.trim_patterns import trim
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
 from tests.contexts import CPU, CPU_PROFILE, on
 from tests.passes import small_dags

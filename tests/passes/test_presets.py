@@ -21,8 +21,8 @@ from jstitch.options import PRESETS, CompileOptions
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPlan
 from jstitch.passes.explore.search_beams import AS_PUBLISHED
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.choose_template import best_kernel
+from jstitch.passes.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.planners import PLANNERS
 from tests.contexts import CPU_PROFILE, H200_PROFILE, on

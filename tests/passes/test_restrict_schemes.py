@@ -30,8 +30,8 @@ from jstitch.options import OPTIONAL_PASSES, SCHEMES, TECHNIQUES, CompileOptions
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.fuse.check_plan import check_plan
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.named_passes import NAMES
+from jstitch.passes.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
 from tests.contexts import CPU, CPU_PROFILE, H200_PROFILE, on
 from tests.passes.random_graphs import Limits, make_graph

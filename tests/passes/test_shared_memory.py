@@ -20,7 +20,6 @@ from jstitch.frontend.importer import import_module
 from jstitch.ir.graph import Op
 from jstitch.ir.schedule import SchedType, Schedule
 from jstitch.passes.base.plan import is_free
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower import plan_shared_memory as module
 from jstitch.passes.lower.plan_shared_memory import (
     DoesNotFit,
@@ -32,6 +31,7 @@ from jstitch.passes.lower.plan_shared_memory import (
 )
 from jstitch.passes.lower.propagate_schedule import op_class, resolve
 from jstitch.passes.lower.size_requirements import size_requirements
+from jstitch.passes.pipeline import run
 from tests.contexts import CPU
 
 Plan = SharedMemoryPlan[int]

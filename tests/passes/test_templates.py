@@ -25,13 +25,13 @@ from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base import profile
 from jstitch.passes.base.plan import FusionPattern
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.apply_template import TemplateError
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.choose_template import choose_template
 from jstitch.passes.lower.enumerate_templates import enumerate_templates
 from jstitch.passes.lower.form_pattern import form_pattern
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.template import OpSchedule, Scope, Template, Tile, parse_template
 from tests.contexts import CPU_PROFILE, on

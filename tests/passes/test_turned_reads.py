@@ -16,7 +16,7 @@ from jstitch.passes.base.plan import FusionPattern, make_pattern
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.cost.cost_model import kernel_cost
 from jstitch.passes.fuse.gate import judge
-from jstitch.passes.graph.pipeline import run
+from jstitch.passes.pipeline import run
 from tests.contexts import CPU, CPU_PROFILE, H200_PROFILE
 
 BLIND = replace(H200_PROFILE, machine=replace(H200_PROFILE.machine, sector_bytes=0))

@@ -17,8 +17,8 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.graph.unroll_loops import MAX_OPS, MAX_TRIPS, unroll_loops
+from jstitch.passes.pipeline import run
 from jstitch.runtime.report import last_report, record_count
 from tests.contexts import CPU
 

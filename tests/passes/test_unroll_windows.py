@@ -24,9 +24,9 @@ from jstitch.ir.types import DType, TensorType
 from jstitch.ir.verify import check
 from jstitch.passes.fuse.gate import judge
 from jstitch.passes.fuse.plan_layers import plan_layers
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.graph.unroll_windows import MAX_WINDOW, unroll_windows
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
 from jstitch.runtime.report import last_report, record_count
 from tests.contexts import CPU, CPU_PROFILE
 

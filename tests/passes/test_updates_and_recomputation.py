@@ -26,9 +26,9 @@ from jstitch.passes.fuse.absorb_updates import absorb_updates, contracted
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.contract_patterns import contract_patterns
 from jstitch.passes.graph.copy_carried import copy_carried
-from jstitch.passes.graph.pipeline import frames, run
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import frames, run
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.planners import PLANNERS
 from tests.contexts import H200, H200_PROFILE, on

@@ -15,9 +15,9 @@ from jstitch.codegen.interpret_kernel import interpret_kernel
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.importer import import_module
 from jstitch.ir.interpret import interpret
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.choose_template import best_kernel
+from jstitch.passes.pipeline import run
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from jstitch.passes.schedule.latency import kernel_latency
 from jstitch.passes.schedule.widen_teams import widen_teams

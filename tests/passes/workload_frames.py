@@ -13,7 +13,7 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.ir.graph import Graph
 from jstitch.passes.base.context import Context
 from jstitch.passes.graph.copy_carried import copy_carried
-from jstitch.passes.graph.pipeline import frames, run
+from jstitch.passes.pipeline import frames, run
 from tests.contexts import CPU_PROFILE, H200_PROFILE
 
 WORKLOADS = {workload.name: workload for family in FAMILIES.values() for workload in family}

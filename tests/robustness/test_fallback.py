@@ -19,7 +19,7 @@ import jstitch
 from jstitch.codegen.cpu import backend, compile_kernel
 from jstitch.frontend import rewrite
 from jstitch.passes.fuse import plan_tree
-from jstitch.passes.graph.pipeline import PIPELINE
+from jstitch.passes.pipeline import PIPELINE
 
 STAGES = [
     *((rewrite, name) for name in ("import_ops", "plan_frame", "best_kernel")),

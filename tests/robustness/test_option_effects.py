@@ -9,7 +9,7 @@ import pytest
 from robustness_support import STRICT, arguments, check, our_warnings, run_python, standardize
 
 import jstitch
-from jstitch.passes.graph.pipeline import PIPELINE
+from jstitch.passes.pipeline import PIPELINE
 
 
 def _kernels(options: jstitch.CompileOptions | None) -> int:

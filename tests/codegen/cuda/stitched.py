@@ -39,7 +39,7 @@ from jstitch.ir.ops import KERNEL, OPS
 from jstitch.options import CompileOptions
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.graph.pipeline import run
+from jstitch.passes.pipeline import run
 from tests.codegen.cuda.machines import RunLaunch, run_kernel
 from tests.contexts import CPU
 

@@ -18,8 +18,8 @@ from jstitch.device_spec import find_spec
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.target import cuda_profile
 from jstitch.passes.base import profile
-from jstitch.passes.graph.pipeline import run
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.pipeline import run
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from tests.codegen.cuda.machines import run_kernel
 from tests.contexts import on

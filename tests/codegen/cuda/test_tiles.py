@@ -21,7 +21,7 @@ from jstitch.frontend.importer import import_module
 from jstitch.ir.graph import Graph
 from jstitch.ir.index import const
 from jstitch.ir.interpret import interpret
-from jstitch.passes.graph.pipeline import run
+from jstitch.passes.pipeline import run
 from tests.codegen.cuda.machines import RunLaunch
 from tests.codegen.cuda.stitched import (
     PROFILES,

@@ -18,6 +18,8 @@ from jstitch.passes.base.context import Context, on_any_target
 from jstitch.passes.base.named_pass import NamedPass, graph_pass
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.base.run_passes import Step, StopPipeline, run_passes
+from jstitch.passes.chunk.chunk_rows import chunk_rows
+from jstitch.passes.graph.batch_gathers import batch_gathers
 from jstitch.passes.graph.canonicalize import canonicalize
 from jstitch.passes.graph.chain_scatters import chain_scatters
 from jstitch.passes.graph.clone_broadcasts import clone_broadcasts
@@ -54,6 +56,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     _any_target(unroll_windows),
     _any_target(rewrite_argmax),
     _any_target(rewrite_one_hot_scatter),
+    _any_target(batch_gathers),
     graph_pass("chain_scatters", run_on=chain_scatters, about=chain_scatters),
     graph_pass("unroll_turns", run_on=unroll_turns, about=unroll_turns),
     graph_pass("reduce_products", run_on=reduce_products, about=reduce_products),
@@ -64,6 +67,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     replace(_CANONICALIZE, name="canonicalize_again"),
     _any_target(cse),
     _any_target(dce),
+    graph_pass("chunk_rows", run_on=chunk_rows, about=chunk_rows),
     _any_target(clone_broadcasts),
     graph_pass("clone_indices", run_on=clone_indices, about=clone_indices),
     graph_pass("leave_sums", run_on=leave_sums, about=leave_sums),

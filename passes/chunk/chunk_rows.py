@@ -1,0 +1,110 @@
+"""Make rows of a large intermediate in chunks, by a loop, so that it never is in memory as a whole.
+
+    %z = dot_general %x, %w     [32768, 128256]  8.4 GB         logits
+    ... a loss of each row, and its gradient %d                 another 8.4 GB
+    %g = dot_general %x, %d
+->  while i < 16: 2,048 rows of all that                         1.0 GB, and the sum %g
+
+Rows that nobody needs all at once are computed one after the other: what is added up over them is added up
+turn by turn. It is done for products larger than all that the ops around them read and write, where it leaves
+little of them in memory and the library is modelled to take hardly longer. What a chain of products holds
+in one kernel is in no memory anyway.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from jstitch.ir.graph import Graph, Op
+from jstitch.ir.types import TensorType
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.product_side import PRODUCT
+from jstitch.passes.base.rewrite import map_frames
+from jstitch.passes.base.sort_ops import sort_ops
+from jstitch.passes.chunk.find_rows import CannotCutError
+from jstitch.passes.chunk.weigh_chunks import Limits, Way, weigh_chunks
+from jstitch.passes.chunk.write_chunks import CHUNKED
+from jstitch.passes.fuse.find_chains import find_chains
+
+WHOLE = "whole"
+"""An attribute of a product: why its result is not made in chunks."""
+LEAST = 1 << 27  # bytes
+LONGER = 0.05
+
+
+def chunk_rows(graph: Graph, context: Context, *, least: int = LEAST, longer: float = LONGER) -> Graph:
+    """The graph with loops over chunks of rows where that saves most of the memory.
+
+    least: bytes of a value that is worth a loop. longer: share of the products' time that it may cost.
+    """
+    if not has_large_products(graph, least):
+        return graph
+    return map_frames(graph, _Chunker(context, Limits(context.machine, least, longer)).frame)
+
+
+def has_large_products(graph: Graph, least: int = LEAST) -> bool:
+    """Whether the pass has anything to look at."""
+    return any(_is_large(op, least) for op in graph.walk())
+
+
+def chunks_of(graph: Graph) -> tuple[str, ...]:
+    """What the pass has made, in sentences."""
+    return tuple(op.attrs[CHUNKED] for op in graph.walk() if CHUNKED in op.attrs)
+
+
+def said_of(frame: Graph) -> tuple[str, ...]:
+    """Of one frame: what was made in chunks, what was not, and why."""
+    found = (op.attrs.get(CHUNKED) or op.attrs.get(WHOLE) for op in frame.ops)
+    return tuple(text for text in found if text is not None)
+
+
+def _is_large(op: Op, least: int) -> bool:
+    tensors = op.name == PRODUCT and isinstance(op.result.type, TensorType)
+    return tensors and op.result.tensor.nbytes >= least
+
+
+@dataclass(frozen=True)
+class _Chunker:
+    context: Context
+    limits: Limits
+
+    def frame(self, frame: Graph) -> Graph:
+        """With loops, those of the largest values first."""
+        large = [op for op in frame.ops if _is_large(op, self.limits.least)]
+        if not large:
+            return frame
+        chains = {op for p in find_chains(frame, self.context).patterns for op in p.ops}
+        for op in sorted(large, key=lambda op: -op.result.tensor.nbytes):
+            if op in frame.ops and op not in chains:
+                frame = self._without(frame, op)
+        return frame
+
+    def _without(self, frame: Graph, op: Op) -> Graph:
+        """The frame with a loop that makes the op's result; or with the reason why not, on the op."""
+        ways: list[Way] = []
+        refused: list[str] = []
+        for dim in range(op.result.tensor.rank):
+            try:
+                ways.append(weigh_chunks(frame, op.result, dim, self.limits))
+            except CannotCutError as error:
+                refused.append(f"by dimension {dim}: {error}")
+        if ways:
+            return _with(frame, min(ways, key=lambda way: (way.left, way.seconds)))
+        why = f"{op.result.type} is made as a whole: {'; '.join(refused)}"
+        marked = replace(op, attrs={**op.attrs, WHOLE: why})
+        return replace(frame, ops=tuple(marked if other is op else other for other in frame.ops))
+
+
+def _with(frame: Graph, way: Way) -> Graph:
+    """The frame with the loop in place of the rows' ops."""
+    rows, users = way.rows, frame.users()
+    gone = set(rows.ops)
+    for op in reversed(rows.ops):  # of copies, those stay that others read, and what they are made of
+        read = op.result in frame.outputs or not gone.issuperset(users.get(op.result, ()))
+        if op in rows.copies and read:
+            gone.discard(op)
+    ops: list[Op] = []
+    for op in frame.ops:
+        ops += way.chunks.ops if op is rows.ops[0] else ()
+        ops += () if op in gone else (op,)
+    return replace(frame, ops=sort_ops(ops))

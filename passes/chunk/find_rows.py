@@ -1,0 +1,209 @@
+"""What has to be made row by row, so that a large value never is in memory as a whole.
+
+    %z = dot_general %x, %w   [32768, 128256]      rows: dimension 0 of %x, %z, %m, %e, ... %d
+    %m = reduce max of %z's rows;  %e = exp(%z - %m);  ...  %d
+    %g = dot_general %x, %d   over the rows        its parts, of some rows each, add up
+
+From one value on, everything that makes large values or reads them is taken in; then what lies between these.
+What needs a sum over rows, and is needed for rows again, cannot be so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.ops import OpClass, lookup
+from jstitch.ir.ops.build import is_splat
+from jstitch.ir.ops.effects import has_effects
+from jstitch.ir.ops.links import adds_to_zero, linked, summed
+from jstitch.ir.types import TensorType
+from jstitch.passes.base.rewrite import is_control
+
+FEW = 16  # steps from small values to a large one that may be made more than once
+LARGE = 4  # what has fewer elements, by this factor, than the value that is not to be whole, is small
+
+
+class CannotCutError(Exception):
+    """Why a value cannot be made by rows."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """ops: in program order. cut: values -> the dimension whose places are the rows. sums: those of the ops
+    that make parts of sums. copies: those that others may have to themselves. value: what is not to be whole.
+    """
+
+    value: Value
+    ops: tuple[Op, ...]
+    cut: Mapping[Value, int]
+    sums: frozenset[Op]
+    copies: frozenset[Op]
+
+    @property
+    def count(self) -> int:
+        return self.value.shape[self.cut[self.value]]
+
+    def is_large(self, v: Value) -> bool:
+        return _is_large(v, self.value)
+
+    def read(self) -> tuple[Value, ...]:
+        """Values from outside, in order of use."""
+        made = {v for op in self.ops for v in op.results}
+        return tuple(dict.fromkeys(v for op in self.ops for v in op.operands if v not in made))
+
+    def written(self, frame: Graph) -> tuple[Value, ...]:
+        """Values that others read, in program order."""
+        inside, users = set(self.ops), frame.users()
+        made = [v for op in self.ops if op not in self.copies for v in op.results]
+        return tuple(v for v in made if v in frame.outputs or not inside.issuperset(users.get(v, ())))
+
+
+def find_rows(frame: Graph, value: Value, dim: int) -> Rows:
+    """The rows of a value that an op of the frame makes. Raises CannotCutError."""
+    search = _Search(frame, frame.producers(), frame.users(), value, _copies(frame, value))
+    search.cut(value, dim)
+    search.close()
+    while between := search.between():
+        for op in between:
+            search.follow(op)
+        search.close()
+    search.check()
+    ops = tuple(op for op in frame.ops if op in search.inside)
+    return Rows(value, ops, search.dims, frozenset(search.sums), search.copies)
+
+
+@dataclass
+class _Search:
+    """inside: ops -> the dimension of their results that is cut, None for sums. dims: of values."""
+
+    frame: Graph
+    producers: Mapping[Value, Op]
+    users: Mapping[Value, list[Op]]
+    value: Value
+    copies: frozenset[Op]
+    inside: dict[Op, int | None] = field(default_factory=dict)
+    dims: dict[Value, int] = field(default_factory=dict)
+    todo: list[Value] = field(default_factory=list)
+
+    @property
+    def sums(self) -> Iterator[Op]:
+        return (op for op, dim in self.inside.items() if dim is None)
+
+    def cut(self, v: Value, dim: int) -> None:
+        if self.dims.setdefault(v, dim) != dim:
+            raise CannotCutError(f"rows of {v.type} are dimension {self.dims[v]} to one op, {dim} to another")
+        self.todo.append(v)
+
+    def close(self) -> None:
+        """Take in all that makes or reads large values."""
+        done: set[Value] = set()
+        while self.todo:
+            v = self.todo.pop()
+            if v in done:
+                continue
+            done.add(v)
+            maker, large = self.producers.get(v), _is_large(v, self.value)
+            if maker is not None and maker not in self.inside and (large or is_splat_op(maker)):
+                self.take(maker, self.dims[v])
+            if not large or maker is None or maker in self.copies:
+                continue
+            if v in self.frame.outputs:
+                raise CannotCutError(f"the caller wants {v.type} whole")
+            for user in self.users.get(v, ()):
+                if user not in self.inside:
+                    self.follow(user)
+
+    def take(self, op: Op, dim: int) -> None:
+        """An op of which one dimension is cut."""
+        if not _is_plain(op):
+            raise CannotCutError(f"{op.name} makes or reads large values")
+        links = linked(op, dim)
+        if links is None:
+            raise CannotCutError(f"{op.name} needs other rows of {op.results[0].type}")
+        self.inside[op] = dim
+        for v in op.results:
+            self.cut(v, dim)
+        for v, place in zip(op.operands, links, strict=False):
+            if place is not None:
+                self.cut(v, place)
+
+    def follow(self, op: Op) -> None:
+        """An op that reads rows makes rows, or a sum over them."""
+        read = [(k, self.dims[v]) for k, v in enumerate(op.operands) if v in self.dims]
+        if not read:
+            raise CannotCutError(f"{op.name} is needed for rows, and needs a sum over them")
+        number, dim = read[0]
+        for place in range(op.results[0].tensor.rank) if _is_plain(op) else ():
+            links = linked(op, place)
+            if links is not None and links[number] == dim:
+                return self.take(op, place)
+        places = summed(op, number, dim) if _is_plain(op) else None
+        if places is None or not adds_to_zero(op, self.producers.get(op.operands[-1])):
+            raise CannotCutError(f"{op.name} needs all rows of {op.operands[number].type}")
+        self.inside[op] = None
+        for v, summed_dim in zip(op.operands, places, strict=True):
+            if summed_dim is not None:
+                self.cut(v, summed_dim)
+        return None
+
+    def between(self) -> list[Op]:
+        """Ops that need what is made here, and make what is needed here, but are not inside."""
+        after: set[Value] = set()
+        needs: set[Op] = set()
+        for op in self.frame.ops:
+            inside = op in self.inside and op not in self.copies
+            if inside or not after.isdisjoint(op.uses):
+                after.update(op.results)
+                needs.add(op)
+        before = {v for op in self.inside for v in op.operands}
+        found: list[Op] = []
+        for op in reversed(self.frame.ops):
+            if op not in self.inside and op in needs and not before.isdisjoint(op.results):
+                found.append(op)
+                before.update(op.uses)
+        found.reverse()
+        return found
+
+    def check(self) -> None:
+        """Whether each op reads what is cut by its rows, and nothing that adds up."""
+        parts = {v for op in self.sums for v in op.results}
+        for op, dim in self.inside.items():
+            links = linked(op, dim) if dim is not None else None
+            for k, v in enumerate(op.operands):
+                if v in parts:
+                    raise CannotCutError(f"{op.name} is needed for rows, and needs a sum over them")
+                if links is not None and links and links[k] != self.dims.get(v, links[k]):
+                    raise CannotCutError(f"{op.name} needs all rows of {v.type}")
+
+
+def _is_large(v: Value, value: Value) -> bool:
+    return isinstance(v.type, TensorType) and v.tensor.size * LARGE > value.tensor.size
+
+
+def _copies(frame: Graph, value: Value) -> frozenset[Op]:
+    """Ops that make constants, or a few steps away from small values what is as large as the value."""
+    steps: dict[Value, int] = {}
+    for op in frame.ops:
+        kind = lookup(op.name).op_class
+        cheap = kind.is_elementwise or kind is OpClass.SHAPE or is_splat_op(op)
+        if not (cheap and _is_plain(op) and all(_is_large(v, value) for v in op.results)):
+            continue
+        large = [v for v in op.operands if _is_large(v, value)]
+        if all(v in steps for v in large) and sum(steps[v] for v in large) < FEW:
+            steps.update(dict.fromkeys(op.results, 1 + sum(steps[v] for v in large)))
+    made = (op for op in frame.ops if is_splat_op(op) or any(v in steps for v in op.results))
+    return frozenset(made)
+
+
+def is_splat_op(op: Op) -> bool:
+    """Whether it is one number everywhere."""
+    return lookup(op.name).op_class is OpClass.CONSTANT and is_splat(op.attrs["value"])
+
+
+def _is_plain(op: Op) -> bool:
+    """Whether it can be written for fewer rows."""
+    tensors = all(isinstance(v.type, TensorType) for v in (*op.uses, *op.results))
+    dense = lookup(op.name).op_class is OpClass.CONSTANT and not is_splat_op(op)
+    return tensors and not dense and not has_effects(op) and not is_control(op)

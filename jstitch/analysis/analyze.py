@@ -97,4 +97,4 @@ def _side(lowered: Lowered, spec: DeviceSpec, known: Mapping[str, Traffic]) -> S
 def _count(program: Program, known: Mapping[str, Traffic], *, library_gemms: bool = False) -> Side:
     program = replace(program, known=known)
     kernels, loops = launches(program)
-    return Side(kernels, loops, library_gemms, least(program))
+    return Side(kernels, loops, library_gemms, least(program), program.temporaries)

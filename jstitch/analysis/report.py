@@ -22,7 +22,8 @@ class Side:
 
     kernels: every launch, in program order. unknown_loops: loops that turn an unknown number of times,
     counted as one. library_gemms: whether matrix products were left to cuBLAS. least: what would be moved if
-    the memory-intensive launches of each computation were one (analysis/least.py).
+    the memory-intensive launches of each computation were one (analysis/least.py). temporaries: bytes of
+    memory besides arguments and results, by XLA's own count.
     `bytes_*` and `modelled_seconds` are of the memory-intensive launches: without a device XLA cannot choose
     the matrix products' kernels, so their time is not known. Both sides have the same products, but for those
     in kernels of ours: these count as memory-intensive. `all_bytes` is of all launches, products included.
@@ -32,6 +33,7 @@ class Side:
     unknown_loops: tuple[str, ...] = ()
     library_gemms: bool = False
     least: Traffic = field(default_factory=Traffic)
+    temporaries: int = 0
 
     @property
     def launches(self) -> int:
@@ -133,6 +135,7 @@ _LINES = (
     ("MB read", "bytes_read", 1e6, 2),
     ("MB written", "bytes_written", 1e6, 2),
     ("MB moved, products included", "all_bytes", 1e6, 2),
+    ("MB of temporary memory", "temporaries", 1e6, 2),
     ("largest shared memory, bytes", "shared_bytes", 1.0, 0),
     ("modelled time, us", "modelled_seconds", 1e-6, 1),
 )

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jax.stages import Lowered
+from jax.stages import Compiled, Lowered
 
 from jstitch import _jax
 from jstitch.device_spec import DeviceSpec, to_target_config
@@ -92,10 +92,10 @@ def compile_lowered(lowered: Lowered, spec: DeviceSpec, *, library_gemms: bool) 
             options["xla_gpu_enable_triton_gemm"] = False
         try:
             with _jax.keep_out_of_cache():
-                lowered.compile(compiler_options=options)
+                compiled = lowered.compile(compiler_options=options)
         except jax.errors.JaxRuntimeError as error:
             raise _refused(str(error)) from error
-        return _read(Path(folder), spec)
+        return _read(Path(folder), spec, compiled)
 
 
 def _refused(message: str) -> AnalysisError:
@@ -105,10 +105,11 @@ def _refused(message: str) -> AnalysisError:
     return AnalysisError("a program that XLA:GPU compiles", first)
 
 
-def _read(folder: Path, spec: DeviceSpec) -> Program:
+def _read(folder: Path, spec: DeviceSpec, compiled: Compiled) -> Program:
     module = parse_module(_text(folder, "*gpu_after_optimizations.txt"))
     thunks = parse_thunks(_text(folder, "*.thunk_sequence.txt"), _text(folder, "*.thunk_metadata.txt"))
-    return Program(module, thunks, spec)
+    memory = compiled.memory_analysis()
+    return Program(module, thunks, spec, temporaries=memory.temp_size_in_bytes if memory is not None else 0)
 
 
 def _text(folder: Path, pattern: str) -> str:

@@ -51,13 +51,15 @@ class Launch:
 class Program:
     """A compiled program: its HLO, its thunks by instruction, and the device it is for.
 
-    known: traffic of kernels by entry name, for kernels that XLA cannot look into.
+    known: traffic of kernels by entry name, for kernels that XLA cannot look into. temporaries: bytes of
+    memory that it needs besides arguments and results.
     """
 
     module: Module
     thunks: Mapping[str, tuple[Thunk, ...]]
     spec: DeviceSpec
     known: Mapping[str, Traffic] = field(default_factory=dict)
+    temporaries: int = 0
 
 
 def launches(program: Program) -> tuple[tuple[Launch, ...], tuple[str, ...]]:

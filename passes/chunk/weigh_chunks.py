@@ -53,7 +53,7 @@ def weigh_chunks(frame: Graph, value: Value, dim: int, limits: Limits) -> Way:
     products = (op for op in rows.ops if op.name == PRODUCT)
     bound = (1 + limits.longer) * sum(_seconds(op, limits.machine) for op in products)
     found: Way | None = None
-    why = f"no number of chunks divides {rows.count} rows and leaves a quarter of {_mb(whole)}"
+    why = f"no chunks of its {rows.count} rows leave a quarter of {_mb(whole)}"
     for count in _counts(rows, limits.least):
         left = whole // count + sums
         if WORTH * left > whole:
@@ -81,9 +81,10 @@ def _mb(nbytes: int) -> str:
 
 
 def _counts(rows: Rows, least: int) -> Iterator[int]:
-    """Numbers of chunks, the smallest first."""
+    """Numbers of chunks, the smallest first; of those that leave no rows, if there are any."""
     most = min(MOST, rows.value.tensor.nbytes * PARTS // max(1, least), rows.count)
-    return (n for n in range(2, most + 1) if rows.count % n == 0)
+    whole = [n for n in range(2, most + 1) if rows.count % n == 0]
+    return iter(whole if whole and whole[-1] * 4 > most else range(2, most + 1))
 
 
 # -- memory ------------------------------------------------------------------------------------------------

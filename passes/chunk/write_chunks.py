@@ -1,4 +1,4 @@
-"""Write ops as a loop over chunks of their rows.
+"""Write ops as a loop over chunks of their rows, and what is left of them behind it.
 
     %z = dot_general %x, %w;  ...  %g = dot_general %x, %d
 ->
@@ -34,70 +34,95 @@ class Chunks:
 
 
 def write_chunks(rows: Rows, written: Sequence[Value], chunks: int, why: str) -> Chunks:
-    """The rows' ops in so many turns, of as many rows each. written: what others read."""
-    body, starts = _Writer(rows, rows.count // chunks).body(written)
-    wide = [v.tensor.dtype.compute if v not in rows.cut else v.tensor.dtype for v in written]
-    found = [
-        v if t is v.tensor.dtype else Value(TensorType(v.shape, t))
-        for v, t in zip(written, wide, strict=True)
-    ]
-    loop = _loop(body, starts, found, chunks, why).located(rows.ops[0])
-    rounded = [_as(made, v) for made, v in zip(found, written, strict=True) if made is not v]
-    return Chunks((*starts, loop, *rounded), body)
+    """The rows' ops in so many turns, of as many rows each, and for rows that are left. written: what
+    others read.
+    """
+    kinds = [_carried(v, rows) for v in written]
+    size = rows.count // chunks
+    starts = [build.splat(t, 0) for t in (COUNT, *kinds)]
+    body = _body(rows, written, kinds, size)
+    loop = _loop(body, starts, chunks, why).located(rows.ops[0])
+    rest = _Writer(rows, rows.count - chunks * size)
+    made: Sequence[Value] = loop.results[1:]
+    if rest.size:
+        rest.begin(rest.add(build.splat(COUNT, chunks * size)))
+        made = [rest.put(v, before) for v, before in zip(written, made, strict=True)]
+    pairs = list(zip(made, written, strict=True))
+    named = {a: b for a, b in pairs if a.type == b.type}
+    ops = [replace(op, results=tuple(named.get(v, v) for v in op.results)) for op in (loop, *rest.ops)]
+    rounded = [_rounded(a, b) for a, b in pairs if a not in named]
+    return Chunks((*starts, *ops, *rounded), body)
 
 
-def _as(found: Value, wanted: Value) -> Op:
-    """A value under another name, rounded to its type."""
+def _carried(v: Value, rows: Rows) -> TensorType:
+    """The type of a value while rows are added, or added up: sums in f32 at least."""
+    return v.tensor if v in rows.cut else TensorType(v.shape, v.tensor.dtype.compute)
+
+
+def _rounded(found: Value, wanted: Value) -> Op:
+    """A sum, rounded to its type."""
     return replace(build.convert(found, wanted.tensor.dtype), results=(wanted,))
 
 
-def _loop(body: Graph, starts: Sequence[Op], found: Sequence[Value], chunks: int, why: str) -> Op:
+def _body(rows: Rows, written: Sequence[Value], kinds: Sequence[TensorType], size: int) -> Graph:
+    """What a turn does; carried: a counter, and what is written."""
+    writer, turn = _Writer(rows, size), Value(COUNT)
+    carried = [Value(t) for t in kinds]
+    writer.begin(writer.add(build.elementwise("stablehlo.multiply", turn, writer.number(size))))
+    after = [writer.add(build.add(turn, writer.number(1)))]
+    after += [writer.put(v, before) for v, before in zip(written, carried, strict=True)]
+    return Graph((turn, *carried), tuple(writer.ops), tuple(after))
+
+
+def _loop(body: Graph, starts: Sequence[Op], chunks: int, why: str) -> Op:
     carried = tuple(Value(v.type) for v in body.inputs)
     limit = build.splat(COUNT, chunks)
     test = build.compare("LT", carried[0], limit.result)
     condition = Graph(carried, (limit, test), test.results)
-    results = (Value(COUNT), *found)
+    results = tuple(Value(v.type) for v in body.outputs)
     initial = tuple(op.result for op in starts)
     return Op("stablehlo.while", initial, results, {CHUNKED: why}, (condition, body))
 
 
 @dataclass
 class _Writer:
-    """Ops of the body; `values`: of the whole program -> of one turn."""
+    """Ops for `size` rows; values: of all rows -> of these. first: the first of them."""
 
     rows: Rows
     size: int
     ops: list[Op] = field(default_factory=list)
     values: dict[Value, Value] = field(default_factory=dict)
 
-    def body(self, written: Sequence[Value]) -> tuple[Graph, list[Op]]:
-        """What a turn does; and what the loop starts from: a counter, and what is written."""
-        self.turn = Value(COUNT)
-        self.first = self._add(build.elementwise("stablehlo.multiply", self.turn, self._number(self.size)))
+    def begin(self, first: Value) -> None:
+        """All of the rows' ops."""
+        self.first = first
         for v in self.rows.read():
             if v in self.rows.cut:
                 self.values[v] = self._slice(v, self.rows.cut[v])
         for op in self.rows.ops:
-            self._write(op)
-        starts = [build.splat(COUNT, 0)]
-        carried, outputs = [self.turn], [self._add(build.add(self.turn, self._number(1)))]
-        for v in written:
-            before, after = self._put(v)
-            carried.append(before)
-            outputs.append(after)
-            starts.append(build.splat(before.tensor, 0))
-        return Graph(tuple(carried), tuple(self.ops), tuple(outputs)), starts
+            if op in self.rows.sums:
+                self._write_sum(op)
+            else:
+                self._write(op)
 
-    def _add(self, op: Op) -> Value:
+    def put(self, v: Value, before: Value) -> Value:
+        """A value that others read, with these rows, after what it was before."""
+        part = self.values[v]
+        if v not in self.rows.cut:
+            return self.add(build.add(before, part))
+        starts = tuple(self._starts(v, self.rows.cut[v]))
+        return self.add(build.op(UPDATE, (before, part, *starts), v.tensor))
+
+    def add(self, op: Op) -> Value:
         self.ops.append(op)
         return op.result
 
-    def _number(self, n: int) -> Value:
-        return self._add(build.splat(COUNT, n))
+    def number(self, n: int) -> Value:
+        return self.add(build.splat(COUNT, n))
 
     def _starts(self, v: Value, dim: int) -> Iterator[Value]:
         for d in range(v.tensor.rank):
-            yield self.first if d == dim else self._number(0)
+            yield self.first if d == dim else self.number(0)
 
     def _cut(self, t: TensorType, dim: int) -> TensorType:
         return TensorType((*t.shape[:dim], self.size, *t.shape[dim + 1 :]), t.dtype)
@@ -105,50 +130,35 @@ class _Writer:
     def _slice(self, v: Value, dim: int) -> Value:
         kind = self._cut(v.tensor, dim)
         attrs = {"slice_sizes": kind.shape}
-        return self._add(build.op("stablehlo.dynamic_slice", (v, *self._starts(v, dim)), kind, attrs))
+        return self.add(build.op("stablehlo.dynamic_slice", (v, *self._starts(v, dim)), kind, attrs))
 
     def _write(self, op: Op) -> None:
         cut = self.rows.cut
         operands = tuple(self.values.get(v, v) for v in op.operands)
-        if op in self.rows.sums:
-            return self._write_sum(op, operands)
         results = tuple(Value(self._cut(v.tensor, cut[v])) for v in op.results)
         dim = cut[op.results[0]]
         self.ops.append(replace(_fewer(op, dim, self.size), operands=operands, results=results))
         self.values.update(zip(op.results, results, strict=True))
         if lookup(op.name).position is not None and op.attrs["iota_dimension"] == dim:
             self.values[op.result] = self._moved(results[0])
-        return None
 
     def _moved(self, places: Value) -> Value:
         """An iota further on."""
-        first = self._add(build.convert(self.first, places.tensor.dtype))
-        spread = self._add(build.broadcast(first, places.shape, ()))
-        return self._add(build.add(places, spread))
+        first = self.add(build.convert(self.first, places.tensor.dtype))
+        spread = self.add(build.broadcast(first, places.shape, ()))
+        return self.add(build.add(places, spread))
 
-    def _write_sum(self, op: Op, operands: tuple[Value, ...]) -> None:
+    def _write_sum(self, op: Op) -> None:
         """In f32 where its type is narrower: it will be added to others."""
+        operands = tuple(self.values.get(v, v) for v in op.operands)
         wide = op.result.tensor.dtype.compute
-        result = Value(TensorType(op.result.shape, wide))
         if op.name != PRODUCT and wide is not op.result.tensor.dtype:
             data, zero = build.convert(operands[0], wide), build.splat(TensorType((), wide), 0)
-            parts = self._add(data), self._add(zero)
-            self.values[op.result] = self._add(build.reduce("stablehlo.add", *parts, op.attrs["dimensions"]))
-            return
-        self.ops.append(replace(op, operands=operands, results=(result,)))
-        self.values[op.result] = result
-
-    def _put(self, v: Value) -> tuple[Value, Value]:
-        """What is carried for a value that others read: before this turn, and after it."""
-        part = self.values[v]
-        if v not in self.rows.cut:
-            before = Value(part.type)
-            return before, self._add(build.add(before, part))
-        before = Value(v.type)
-        starts = tuple(self._starts(v, self.rows.cut[v]))
-        return before, self._add(
-            build.op("stablehlo.dynamic_update_slice", (before, part, *starts), v.tensor)
-        )
+            parts = self.add(data), self.add(zero)
+            self.values[op.result] = self.add(build.reduce("stablehlo.add", *parts, op.attrs["dimensions"]))
+        else:
+            result = Value(TensorType(op.result.shape, wide))
+            self.values[op.result] = self.add(replace(op, operands=operands, results=(result,)))
 
 
 def _fewer(op: Op, dim: int, size: int) -> Op:

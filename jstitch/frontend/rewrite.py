@@ -172,7 +172,7 @@ def asked_graph(
 def in_chunks(graph: Graph, context: Context) -> Graph:
     """What kernels have to be better than: the graph, with the loops over rows that it gets in any case."""
     last = next(n for n, p in enumerate(PIPELINE) if p.run_on is chunk_rows)
-    ready = run(graph, context, PIPELINE[: last + 1]) if has_large_products(graph) else graph
+    ready = run(graph, context, PIPELINE[: last + 1]) if has_large_products(graph, context.machine) else graph
     return ready if chunks_of(ready) else graph
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.context import Context
+from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.base.rewrite import map_frames
-from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.chunk.find_rows import CannotCutError
 from jstitch.passes.chunk.weigh_chunks import Limits, Way, weigh_chunks
 from jstitch.passes.chunk.write_chunks import CHUNKED
@@ -28,22 +28,31 @@ from jstitch.passes.fuse.find_chains import find_chains
 
 WHOLE = "whole"
 """An attribute of a product: why its result is not made in chunks."""
-LEAST = 1 << 27  # bytes
+LEAST, LEAST_ON_GPU = 1 << 27, 3 << 28  # bytes: a GPU has many turns to launch, and no page faults
 LONGER = 0.05
 
 
-def chunk_rows(graph: Graph, context: Context, *, least: int = LEAST, longer: float = LONGER) -> Graph:
+def chunk_rows(graph: Graph, context: Context, *, least: int | None = None, longer: float = LONGER) -> Graph:
     """The graph with loops over chunks of rows where that saves most of the memory.
 
-    least: bytes of a value that is worth a loop. longer: share of the products' time that it may cost.
+    least: bytes of a value that is worth a loop. longer: share of its time that it may cost.
     """
-    if not has_large_products(graph, least):
+    bound = _least(context.machine) if least is None else least
+    if not _has_large(graph, bound):
         return graph
-    return map_frames(graph, _Chunker(context, Limits(context.machine, least, longer)).frame)
+    return map_frames(graph, _Chunker(context, Limits(context.machine, bound, longer)).frame)
 
 
-def has_large_products(graph: Graph, least: int = LEAST) -> bool:
+def has_large_products(graph: Graph, machine: Machine) -> bool:
     """Whether the pass has anything to look at."""
+    return _has_large(graph, _least(machine))
+
+
+def _least(machine: Machine) -> int:
+    return LEAST if machine.device is None else LEAST_ON_GPU
+
+
+def _has_large(graph: Graph, least: int) -> bool:
     return any(_is_large(op, least) for op in graph.walk())
 
 
@@ -73,9 +82,9 @@ class _Chunker:
         large = [op for op in frame.ops if _is_large(op, self.limits.least)]
         if not large:
             return frame
-        chains = {op for p in find_chains(frame, self.context).patterns for op in p.ops}
+        held = {op for p in find_chains(frame, self.context).patterns for op in p.ops}
         for op in sorted(large, key=lambda op: -op.result.tensor.nbytes):
-            if op in frame.ops and op not in chains:
+            if op in frame.ops and op not in held:
                 frame = self._without(frame, op)
         return frame
 
@@ -89,22 +98,7 @@ class _Chunker:
             except CannotCutError as error:
                 refused.append(f"by dimension {dim}: {error}")
         if ways:
-            return _with(frame, min(ways, key=lambda way: (way.left, way.seconds)))
+            return min(ways, key=lambda way: (way.left, way.seconds)).frame
         why = f"{op.result.type} is made as a whole: {'; '.join(refused)}"
         marked = replace(op, attrs={**op.attrs, WHOLE: why})
         return replace(frame, ops=tuple(marked if other is op else other for other in frame.ops))
-
-
-def _with(frame: Graph, way: Way) -> Graph:
-    """The frame with the loop in place of the rows' ops."""
-    rows, users = way.rows, frame.users()
-    gone = set(rows.ops)
-    for op in reversed(rows.ops):  # of copies, those stay that others read, and what they are made of
-        read = op.result in frame.outputs or not gone.issuperset(users.get(op.result, ()))
-        if op in rows.copies and read:
-            gone.discard(op)
-    ops: list[Op] = []
-    for op in frame.ops:
-        ops += way.chunks.ops if op is rows.ops[0] else ()
-        ops += () if op in gone else (op,)
-    return replace(frame, ops=sort_ops(ops))

@@ -32,7 +32,8 @@ class CannotCutError(Exception):
 @dataclass(frozen=True)
 class Rows:
     """ops: in program order. cut: values -> the dimension whose places are the rows. sums: those of the ops
-    that make parts of sums. copies: those that others may have to themselves. value: what is not to be whole.
+    that make parts of sums. copies: cheap ones, which stay besides where others read them. value: what is not
+    to be whole.
     """
 
     value: Value
@@ -76,7 +77,9 @@ def find_rows(frame: Graph, value: Value, dim: int) -> Rows:
 
 @dataclass
 class _Search:
-    """inside: ops -> the dimension of their results that is cut, None for sums. dims: of values."""
+    """copies: cheap ops, of which any may be inside. inside: ops -> the dimension of their results that is
+    cut, None for sums. dims: of values.
+    """
 
     frame: Graph
     producers: Mapping[Value, Op]

@@ -2,20 +2,22 @@
 
 %z = dot_general %x, %w  [32768, 128256]; ...   ->   16 chunks: 1.0 GB and a sum of 1.3 GB, instead of 16.8 GB
 
-Time is that of the library's products, of which each chunk reads whole operands again, and of adding up.
+Time is that of XLA's own kernels and of its library, of which each chunk reads whole operands again, and of
+adding up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.passes.base.machine import Machine
+from jstitch.passes.base.plan import make_pattern
 from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.chunk.find_rows import CannotCutError, Rows, find_rows
-from jstitch.passes.chunk.write_chunks import Chunks, write_chunks
-from jstitch.passes.cost.cost_model import xla_work
+from jstitch.passes.chunk.write_chunks import SLICE, UPDATE, put_in, write_chunks
+from jstitch.passes.cost.cost_model import CostEstimate, xla_kernels
 
 MOST = 64  # chunks
 PARTS = 8  # a chunk of the value has at least such a part of what is worth a loop: products fill a device
@@ -25,17 +27,16 @@ WORTH = 4  # times less memory, with sums and their parts, is the least that is 
 
 @dataclass(frozen=True)
 class Way:
-    """A loop. left: bytes of what stays in memory. seconds: of all products."""
+    """A frame with a loop. left: bytes of what stays in memory. seconds: of what was put into it."""
 
-    rows: Rows
-    chunks: Chunks
+    frame: Graph
     left: int
     seconds: float
 
 
 @dataclass(frozen=True)
 class Limits:
-    """least: bytes of a value that is worth a loop. longer: share of the products' time that it may cost."""
+    """least: bytes of a value that is worth a loop. longer: share of its time that it may cost."""
 
     machine: Machine
     least: int
@@ -44,14 +45,13 @@ class Limits:
 
 def weigh_chunks(frame: Graph, value: Value, dim: int, limits: Limits) -> Way:
     """The fewest chunks by a dimension that leave little. Raises CannotCutError with why there are none."""
-    rows = find_rows(frame, value, dim)
+    rows, machine = find_rows(frame, value, dim), limits.machine
     written, whole = rows.written(frame), _whole_bytes(rows)
     around = sum(v.tensor.nbytes for v in {*rows.read(), *written})
     if whole < around:
         raise CannotCutError(f"what is around it, {_mb(around)}, is more than its {_mb(whole)}")
     sums = sum(_sum_bytes(v) for v in written if v not in rows.cut)
-    products = (op for op in rows.ops if op.name == PRODUCT)
-    bound = (1 + limits.longer) * sum(_seconds(op, limits.machine) for op in products)
+    bound = (1 + limits.longer) * _seconds(frame, rows.ops, machine, rows.copies)
     found: Way | None = None
     why = f"no chunks of its {rows.count} rows leave a quarter of {_mb(whole)}"
     for count in _counts(rows, limits.least):
@@ -59,11 +59,12 @@ def weigh_chunks(frame: Graph, value: Value, dim: int, limits: Limits) -> Way:
         if WORTH * left > whole:
             continue
         made = write_chunks(rows, written, count, _what(rows, count))
-        seconds = count * _turn_seconds(made.body, limits.machine)
+        turns = rows.count / (rows.count // count)
+        seconds = turns * _turn_seconds(made.body, machine)
         if seconds > bound:
             why = f"{count} chunks would take {seconds * 1e6:.0f} us, {bound * 1e6:.0f} would be worth it"
             break
-        found = Way(rows, made, left, seconds)
+        found = Way(put_in(frame, rows, made), left, seconds)
         if whole / count <= max(sums, whole / ENOUGH):
             break
     if found is None:
@@ -108,21 +109,28 @@ def _sum_bytes(v: Value) -> int:
 
 
 def _turn_seconds(body: Graph, machine: Machine) -> float:
-    """Of the products of a turn, and of adding up: on GPUs in the products' own kernels."""
-    added = {v for op in body.ops if op.result in body.outputs for v in op.operands}
-    total = 0.0
-    for op in body.ops:
-        if op.name == PRODUCT:
-            more = op.result.tensor.nbytes if op.result in added else 0
-            if machine.device is not None:
-                total += _seconds(op, machine, more)
-            else:
-                total += _seconds(op, machine) + 3 * more / machine.bandwidth(3 * more)
-    return total
+    """Of a turn, and of adding up: on GPUs that is done in the kernels of products. Slices are no kernels."""
+    products = {op.result for op in body.ops if op.name == PRODUCT}
+    added = [op for op in body.ops if op.result in body.outputs and not products.isdisjoint(op.operands)]
+    inside = added if machine.device is not None else []
+    ops = [op for op in body.ops if op not in inside and op.name not in (SLICE, UPDATE)]
+    return _seconds(body, ops, machine, sums={v for op in inside for v in op.operands})
 
 
-def _seconds(op: Op, machine: Machine, more: int = 0) -> float:
-    """Of a product in XLA's library, which reads so many bytes more."""
-    nbytes = more + sum(v.tensor.nbytes for v in (*op.operands, *op.results))
-    arithmetic = xla_work(op, machine) * machine.lane_cycle
-    return machine.launch + max(arithmetic, nbytes / machine.bandwidth(nbytes))
+def _seconds(
+    frame: Graph,
+    ops: Sequence[Op],
+    machine: Machine,
+    copies: Collection[Op] = (),
+    sums: Collection[Value] = (),
+) -> float:
+    """Of some of the frame's ops, as XLA runs them, kernel by kernel.
+
+    copies: XLA makes them where it reads them. sums: what the kernels that make them add to something.
+    """
+    pattern = make_pattern(frame, ops, "chunk_rows")
+    made = {v for op in copies for v in op.results}
+    pattern = replace(pattern, outputs=tuple(v for v in pattern.outputs if v not in made))
+    more = {v: CostEstimate(nbytes=v.tensor.nbytes) for v in sums}
+    costs = xla_kernels(pattern, machine)
+    return sum((cost + more.get(v, CostEstimate())).seconds(machine) for v, cost in costs.items())

@@ -18,11 +18,13 @@ from jstitch.ir.ops import build, lookup
 from jstitch.ir.ops.links import linked
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.product_side import PRODUCT
+from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.chunk.find_rows import Rows
 
 CHUNKED = "chunked"
 """An attribute of the loop: why it is one."""
-UPDATE, COUNT = "stablehlo.dynamic_update_slice", TensorType((), DType.S32)
+SLICE, UPDATE = "stablehlo.dynamic_slice", "stablehlo.dynamic_update_slice"
+COUNT = TensorType((), DType.S32)
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,20 @@ def write_chunks(rows: Rows, written: Sequence[Value], chunks: int, why: str) ->
     ops = [replace(op, results=tuple(named.get(v, v) for v in op.results)) for op in (loop, *rest.ops)]
     rounded = [_rounded(a, b) for a, b in pairs if a not in named]
     return Chunks((*starts, *ops, *rounded), body)
+
+
+def put_in(frame: Graph, rows: Rows, chunks: Chunks) -> Graph:
+    """The frame with the loop in place of the rows' ops."""
+    users, gone = frame.users(), set(rows.ops)
+    for op in reversed(rows.ops):  # of copies, those stay that others read, and what they are made of
+        read = (v in frame.outputs or not gone.issuperset(users.get(v, ())) for v in op.results)
+        if op in rows.copies and any(read):
+            gone.discard(op)
+    ops: list[Op] = []
+    for op in frame.ops:
+        ops += chunks.ops if op is rows.ops[0] else ()
+        ops += () if op in gone else (op,)
+    return replace(frame, ops=sort_ops(ops))
 
 
 def _carried(v: Value, rows: Rows) -> TensorType:
@@ -130,7 +146,7 @@ class _Writer:
     def _slice(self, v: Value, dim: int) -> Value:
         kind = self._cut(v.tensor, dim)
         attrs = {"slice_sizes": kind.shape}
-        return self.add(build.op("stablehlo.dynamic_slice", (v, *self._starts(v, dim)), kind, attrs))
+        return self.add(build.op(SLICE, (v, *self._starts(v, dim)), kind, attrs))
 
     def _write(self, op: Op) -> None:
         cut = self.rows.cut

@@ -129,7 +129,7 @@ def _counted(
         side: {
             "launches": x.launches,
             "bytes": x.bytes_moved,
-            "all": x.all_bytes,
+            "all bytes": x.all_bytes,
             "temporaries": x.temporaries,
         }
         for side, x in (("xla", found.plain), ("jstitch", found.stitched))
@@ -150,5 +150,5 @@ def _table(rows: list[Row], title: str) -> Table:
 
 
 def _number(field: str, side: Mapping[str, float]) -> str:
-    large = field in ("bytes", "temporaries")
+    large = field.endswith("bytes") or field == "temporaries"
     return f"{side[field] / 1e6:,.0f} MB" if large else f"{side[field]:,.0f}"

@@ -18,9 +18,9 @@ from rich.table import Table
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.types import DType, TensorType
 from jstitch.options import CompileOptions
+from jstitch.passes import pipeline
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.profile import CPU
-from jstitch.passes.graph import pipeline
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.planners import AUTO, PLANNERS
 from jstitch.runtime.collector import collector_paused

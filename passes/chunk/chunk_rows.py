@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.types import TensorType
+from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.product_side import PRODUCT
@@ -38,8 +39,8 @@ def chunk_rows(graph: Graph, context: Context, *, least: int | None = None, long
     least: bytes of a value that is worth a loop. longer: share of its time that it may cost.
     """
     bound = _least(context.machine) if least is None else least
-    if not _has_large(graph, bound):
-        return graph
+    if context.options.planner in PRESETS or not _has_large(graph, bound):
+        return graph  # FusionStitching as published has no loops of its own
     return map_frames(graph, _Chunker(context, Limits(context.machine, bound, longer)).frame)
 
 

@@ -140,6 +140,28 @@ def test_values_that_are_wanted_whole_stay_so_for_a_reason(f: Any, why: str) -> 
     assert [op.name for op in before.ops] == [op.name for op in after.ops]
 
 
+def test_plans_and_explanations_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in EAGER.items():
+        monkeypatch.setitem(chunk_rows.__kwdefaults__, name, value)
+    f, args = _loss(PICKS[0], 64), _arguments(96, 3, 64)
+    text = "tensor<96x64xf32>, 0.0 MB, is made in 32 chunks of 3 rows"
+    options = jstitch.CompileOptions(without=("chains",))
+    assert text in str(jstitch.plan(f, options=options)(*args))
+    explanation = jstitch.explain(f, options=options)(*args)
+    assert text in str(explanation)
+    assert explanation.to_json()["calls"][0]["chunks"] == [text]
+    jstitch.jit(f, options=options).lower(*args)
+    assert jstitch.last_report()[-1].details["chunked"] == (text,)
+
+
+def test_chunks_stay_where_no_kernel_does() -> None:
+    """As many kernels of ours as XLA's: the loop alone is worth it."""
+    f, args = _loss(PICKS[0]), _arguments()
+    options = jstitch.CompileOptions(schemes=(), strict=True)
+    memory = jstitch.jit(f, options=options).lower(*args).compile().memory_analysis()
+    assert memory.temp_size_in_bytes <= ROWS * CLASSES * 4 / 4
+
+
 def test_infinite_and_missing_numbers_come_out_alike() -> None:
     """In the rows that have them, and in sums; an inf of one row is no other row's."""
     f = jax.value_and_grad(lambda x, w: jax.nn.logsumexp(x @ w, -1).sum(), (0, 1))

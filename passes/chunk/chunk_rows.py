@@ -22,9 +22,9 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.base.rewrite import map_frames
-from jstitch.passes.chunk.find_rows import CannotCutError
+from jstitch.passes.chunk.find_rows import CannotCutError, Index
 from jstitch.passes.chunk.weigh_chunks import Limits, Way, weigh_chunks
-from jstitch.passes.chunk.write_chunks import CHUNKED
+from jstitch.passes.chunk.write_chunks import CHUNKED, put_in
 from jstitch.passes.fuse.find_chains import find_chains
 
 WHOLE = "whole"
@@ -79,27 +79,30 @@ class _Chunker:
     limits: Limits
 
     def frame(self, frame: Graph) -> Graph:
-        """With loops, those of the largest values first."""
+        """With loops, those of the largest values first, and with a reason on each product in none."""
         large = [op for op in frame.ops if _is_large(op, self.limits.least)]
         if not large:
             return frame
         held = {op for p in find_chains(frame, self.context).patterns for op in p.ops}
+        index, whole = Index.of(frame), dict[Op, Op]()
         for op in sorted(large, key=lambda op: -op.result.tensor.nbytes):
-            if op in frame.ops and op not in held:
-                frame = self._without(frame, op)
-        return frame
+            if op not in index.place or op in held:
+                continue
+            way = self.way(index, op)
+            if isinstance(way, str):
+                whole[op] = replace(op, attrs={**op.attrs, WHOLE: way})
+            else:
+                index = Index.of(put_in(index, way.rows, way.chunks))
+        return replace(index.frame, ops=tuple(whole.get(op, op) for op in index.frame.ops))
 
-    def _without(self, frame: Graph, op: Op) -> Graph:
-        """The frame with a loop that makes the op's result; or with the reason why not, on the op."""
+    def way(self, index: Index, op: Op) -> Way | str:
+        """A loop that makes the op's result, or why there is none."""
         ways: list[Way] = []
         refused: list[str] = []
         for dim in range(op.result.tensor.rank):
             try:
-                ways.append(weigh_chunks(frame, op.result, dim, self.limits))
+                ways.append(weigh_chunks(index, op.result, dim, self.limits))
             except CannotCutError as error:
                 refused.append(f"by dimension {dim}: {error}")
-        if ways:
-            return min(ways, key=lambda way: (way.left, way.seconds)).frame
         why = f"{op.result.type} is made as a whole: {'; '.join(refused)}"
-        marked = replace(op, attrs={**op.attrs, WHOLE: why})
-        return replace(frame, ops=tuple(marked if other is op else other for other in frame.ops))
+        return min(ways, key=lambda way: (way.left, way.seconds), default=why)

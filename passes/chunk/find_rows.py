@@ -23,6 +23,7 @@ from jstitch.passes.base.rewrite import is_control
 
 FEW = 16  # steps from small values to a large one that may be made more than once
 LARGE = 4  # what has fewer elements, by this factor, than the value that is not to be whole, is small
+MOST_OPS = 500  # of a loop's body
 
 
 class CannotCutError(Exception):
@@ -54,16 +55,40 @@ class Rows:
         made = {v for op in self.ops for v in op.results}
         return tuple(dict.fromkeys(v for op in self.ops for v in op.operands if v not in made))
 
-    def written(self, frame: Graph) -> tuple[Value, ...]:
+    def written(self, index: Index) -> tuple[Value, ...]:
         """Values that others read, in program order."""
-        inside, users = set(self.ops), frame.users()
-        made = [v for op in self.ops if op not in self.copies for v in op.results]
-        return tuple(v for v in made if v in frame.outputs or not inside.issuperset(users.get(v, ())))
+        inside = set(self.ops)
+        made = (v for op in self.ops if op not in self.copies for v in op.results)
+        return tuple(v for v in made if v in index.returned or not inside.issuperset(index.users.get(v, ())))
 
 
-def find_rows(frame: Graph, value: Value, dim: int) -> Rows:
+@dataclass(frozen=True)
+class Index:
+    """What is looked up in a frame. copies: of each number of elements that was asked for."""
+
+    frame: Graph
+    producers: Mapping[Value, Op]
+    users: Mapping[Value, list[Op]]
+    place: Mapping[Op, int]
+    returned: frozenset[Value]
+    copies: dict[int, frozenset[Op]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, frame: Graph) -> Index:
+        place = {op: n for n, op in enumerate(frame.ops)}
+        return cls(frame, frame.producers(), frame.users(), place, frozenset(frame.outputs))
+
+    def copies_of(self, value: Value) -> frozenset[Op]:
+        """Ops that make constants, or a few steps away from small values what is as large as the value."""
+        size = value.tensor.size
+        if size not in self.copies:
+            self.copies[size] = _copies(self.frame, value)
+        return self.copies[size]
+
+
+def find_rows(index: Index, value: Value, dim: int) -> Rows:
     """The rows of a value that an op of the frame makes. Raises CannotCutError."""
-    search = _Search(frame, frame.producers(), frame.users(), value, _copies(frame, value))
+    search = _Search(index, value, index.copies_of(value))
     search.cut(value, dim)
     search.close()
     while between := search.between():
@@ -71,7 +96,7 @@ def find_rows(frame: Graph, value: Value, dim: int) -> Rows:
             search.follow(op)
         search.close()
     search.check()
-    ops = tuple(op for op in frame.ops if op in search.inside)
+    ops = tuple(sorted(search.inside, key=index.place.__getitem__))
     return Rows(value, ops, search.dims, frozenset(search.sums), search.copies)
 
 
@@ -81,9 +106,7 @@ class _Search:
     cut, None for sums. dims: of values.
     """
 
-    frame: Graph
-    producers: Mapping[Value, Op]
-    users: Mapping[Value, list[Op]]
+    index: Index
     value: Value
     copies: frozenset[Op]
     inside: dict[Op, int | None] = field(default_factory=dict)
@@ -107,14 +130,14 @@ class _Search:
             if v in done:
                 continue
             done.add(v)
-            maker, large = self.producers.get(v), _is_large(v, self.value)
+            maker, large = self.index.producers.get(v), _is_large(v, self.value)
             if maker is not None and maker not in self.inside and (large or is_splat_op(maker)):
                 self.take(maker, self.dims[v])
             if not large or maker is None or maker in self.copies:
                 continue
-            if v in self.frame.outputs:
+            if v in self.index.returned:
                 raise CannotCutError(f"the caller wants {v.type} whole")
-            for user in self.users.get(v, ()):
+            for user in self.index.users.get(v, ()):
                 if user not in self.inside:
                     self.follow(user)
 
@@ -125,12 +148,17 @@ class _Search:
         links = linked(op, dim)
         if links is None:
             raise CannotCutError(f"{op.name} needs other rows of {op.results[0].type}")
-        self.inside[op] = dim
+        self.put(op, dim)
         for v in op.results:
             self.cut(v, dim)
         for v, place in zip(op.operands, links, strict=False):
             if place is not None:
                 self.cut(v, place)
+
+    def put(self, op: Op, dim: int | None) -> None:
+        self.inside[op] = dim
+        if len(self.inside) > MOST_OPS:
+            raise CannotCutError(f"more than {MOST_OPS} ops make or read what belongs to its rows")
 
     def follow(self, op: Op) -> None:
         """An op that reads rows makes rows, or a sum over them."""
@@ -143,9 +171,9 @@ class _Search:
             if links is not None and links[number] == dim:
                 return self.take(op, place)
         places = summed(op, number, dim) if _is_plain(op) else None
-        if places is None or not adds_to_zero(op, self.producers.get(op.operands[-1])):
+        if places is None or not adds_to_zero(op, self.index.producers.get(op.operands[-1])):
             raise CannotCutError(f"{op.name} needs all rows of {op.operands[number].type}")
-        self.inside[op] = None
+        self.put(op, None)
         for v, summed_dim in zip(op.operands, places, strict=True):
             if summed_dim is not None:
                 self.cut(v, summed_dim)
@@ -153,16 +181,18 @@ class _Search:
 
     def between(self) -> list[Op]:
         """Ops that need what is made here, and make what is needed here, but are not inside."""
+        places = [self.index.place[op] for op in self.inside]
+        ops = self.index.frame.ops[min(places) : max(places)]
         after: set[Value] = set()
         needs: set[Op] = set()
-        for op in self.frame.ops:
+        for op in ops:
             inside = op in self.inside and op not in self.copies
             if inside or not after.isdisjoint(op.uses):
                 after.update(op.results)
                 needs.add(op)
         before = {v for op in self.inside for v in op.operands}
         found: list[Op] = []
-        for op in reversed(self.frame.ops):
+        for op in reversed(ops):
             if op not in self.inside and op in needs and not before.isdisjoint(op.results):
                 found.append(op)
                 before.update(op.uses)
@@ -186,7 +216,7 @@ def _is_large(v: Value, value: Value) -> bool:
 
 
 def _copies(frame: Graph, value: Value) -> frozenset[Op]:
-    """Ops that make constants, or a few steps away from small values what is as large as the value."""
+    """Of Index.copies_of."""
     steps: dict[Value, int] = {}
     for op in frame.ops:
         kind = lookup(op.name).op_class

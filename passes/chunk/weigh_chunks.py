@@ -15,8 +15,8 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import make_pattern
 from jstitch.passes.base.product_side import PRODUCT
-from jstitch.passes.chunk.find_rows import CannotCutError, Rows, find_rows
-from jstitch.passes.chunk.write_chunks import SLICE, UPDATE, put_in, write_chunks
+from jstitch.passes.chunk.find_rows import CannotCutError, Index, Rows, find_rows
+from jstitch.passes.chunk.write_chunks import SLICE, UPDATE, Chunks, write_chunks
 from jstitch.passes.cost.cost_model import CostEstimate, xla_kernels
 
 MOST = 64  # chunks
@@ -27,9 +27,10 @@ WORTH = 4  # times less memory, with sums and their parts, is the least that is 
 
 @dataclass(frozen=True)
 class Way:
-    """A frame with a loop. left: bytes of what stays in memory. seconds: of what was put into it."""
+    """A loop. left: bytes of what stays in memory. seconds: of all turns."""
 
-    frame: Graph
+    rows: Rows
+    chunks: Chunks
     left: int
     seconds: float
 
@@ -43,15 +44,15 @@ class Limits:
     longer: float
 
 
-def weigh_chunks(frame: Graph, value: Value, dim: int, limits: Limits) -> Way:
+def weigh_chunks(index: Index, value: Value, dim: int, limits: Limits) -> Way:
     """The fewest chunks by a dimension that leave little. Raises CannotCutError with why there are none."""
-    rows, machine = find_rows(frame, value, dim), limits.machine
-    written, whole = rows.written(frame), _whole_bytes(rows)
+    rows, machine = find_rows(index, value, dim), limits.machine
+    written, whole = rows.written(index), _whole_bytes(rows)
     around = sum(v.tensor.nbytes for v in {*rows.read(), *written})
     if whole < around:
         raise CannotCutError(f"what is around it, {_mb(around)}, is more than its {_mb(whole)}")
     sums = sum(_sum_bytes(v) for v in written if v not in rows.cut)
-    bound = (1 + limits.longer) * _seconds(frame, rows.ops, machine, rows.copies)
+    bound = (1 + limits.longer) * _seconds(index.frame, rows.ops, machine, rows.copies)
     found: Way | None = None
     why = f"no chunks of its {rows.count} rows leave a quarter of {_mb(whole)}"
     for count in _counts(rows, limits.least):
@@ -64,7 +65,7 @@ def weigh_chunks(frame: Graph, value: Value, dim: int, limits: Limits) -> Way:
         if seconds > bound:
             why = f"{count} chunks would take {seconds * 1e6:.0f} us, {bound * 1e6:.0f} would be worth it"
             break
-        found = Way(put_in(frame, rows, made), left, seconds)
+        found = Way(rows, made, left, seconds)
         if whole / count <= max(sums, whole / ENOUGH):
             break
     if found is None:

@@ -19,7 +19,7 @@ from jstitch.ir.ops.links import linked
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.base.sort_ops import sort_ops
-from jstitch.passes.chunk.find_rows import Rows
+from jstitch.passes.chunk.find_rows import Index, Rows
 
 CHUNKED = "chunked"
 """An attribute of the loop: why it is one."""
@@ -56,11 +56,11 @@ def write_chunks(rows: Rows, written: Sequence[Value], chunks: int, why: str) ->
     return Chunks((*starts, *ops, *rounded), body)
 
 
-def put_in(frame: Graph, rows: Rows, chunks: Chunks) -> Graph:
+def put_in(index: Index, rows: Rows, chunks: Chunks) -> Graph:
     """The frame with the loop in place of the rows' ops."""
-    users, gone = frame.users(), set(rows.ops)
+    frame, users, gone = index.frame, index.users, set(rows.ops)
     for op in reversed(rows.ops):  # of copies, those stay that others read, and what they are made of
-        read = (v in frame.outputs or not gone.issuperset(users.get(v, ())) for v in op.results)
+        read = (v in index.returned or not gone.issuperset(users.get(v, ())) for v in op.results)
         if op in rows.copies and any(read):
             gone.discard(op)
     ops: list[Op] = []
@@ -167,14 +167,22 @@ class _Writer:
     def _write_sum(self, op: Op) -> None:
         """In f32 where its type is narrower: it will be added to others."""
         operands = tuple(self.values.get(v, v) for v in op.operands)
-        wide = op.result.tensor.dtype.compute
-        if op.name != PRODUCT and wide is not op.result.tensor.dtype:
+        own, wide = op.result.tensor.dtype, op.result.tensor.dtype.compute
+        if own is wide:
+            self.values[op.result] = self.add(_summed(op, operands, own))
+        elif op.name != PRODUCT:
             data, zero = build.convert(operands[0], wide), build.splat(TensorType((), wide), 0)
             parts = self.add(data), self.add(zero)
             self.values[op.result] = self.add(build.reduce("stablehlo.add", *parts, op.attrs["dimensions"]))
+        elif op.attrs.get("algorithm"):  # which says what is summed in what
+            self.values[op.result] = self.add(build.convert(self.add(_summed(op, operands, own)), wide))
         else:
-            result = Value(TensorType(op.result.shape, wide))
-            self.values[op.result] = self.add(replace(op, operands=operands, results=(result,)))
+            self.values[op.result] = self.add(_summed(op, operands, wide))
+
+
+def _summed(op: Op, operands: tuple[Value, ...], dtype: DType) -> Op:
+    """The sum of other operands, in that type."""
+    return replace(op, operands=operands, results=(Value(TensorType(op.result.shape, dtype)),))
 
 
 def _fewer(op: Op, dim: int, size: int) -> Op:

@@ -19,7 +19,7 @@ from jstitch.ir.ops.links import linked
 from jstitch.ir.verify import check
 from jstitch.passes.base.context import Context
 from jstitch.passes.chunk.chunk_rows import WHOLE, chunk_rows, chunks_of
-from jstitch.passes.chunk.find_rows import CannotCutError, find_rows
+from jstitch.passes.chunk.find_rows import CannotCutError, Index, find_rows
 from jstitch.passes.graph.batch_gathers import batch_gathers
 from jstitch.passes.pipeline import PIPELINE, run
 from tests.contexts import CPU_PROFILE, H200, on
@@ -173,9 +173,14 @@ def test_infinite_and_missing_numbers_come_out_alike() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-def test_narrow_sums_are_added_in_f32() -> None:
+@pytest.mark.parametrize("algorithm", [None, "BF16_BF16_F32"])
+def test_narrow_sums_are_added_in_f32(algorithm: str | None) -> None:
     """Parts of a gradient in bf16 would lose what is small."""
-    f = lambda x, w: jax.nn.softmax(x @ w).T @ x  # noqa: E731
+
+    def f(x: Array, w: Array) -> Array:
+        p = jax.nn.softmax(x @ w)
+        return jax.lax.dot_general(p, x, (((0,), (0,)), ((), ())), precision=algorithm)
+
     args = [jax.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((512, 8), (8, 64))]
     _, after = _chunked(f, args, **EAGER)
     (loop,) = (op for op in after.ops if op.name == "stablehlo.while")
@@ -213,4 +218,4 @@ def test_what_no_op_makes_by_rows_says_so() -> None:
     graph = graph_of(f, [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((24, 4), (4, 40))], CONTEXT)
     product = next(op for op in graph.ops if op.name == "stablehlo.dot_general")
     with pytest.raises(CannotCutError, match="sort"):
-        find_rows(graph, product.result, 0)
+        find_rows(Index.of(graph), product.result, 0)

@@ -144,7 +144,7 @@ class _Search:
     def take(self, op: Op, dim: int) -> None:
         """An op of which one dimension is cut."""
         if not _is_plain(op):
-            raise CannotCutError(f"{op.name} makes or reads large values")
+            raise CannotCutError(f"{op.name} is no op that can be cut")
         links = linked(op, dim)
         if links is None:
             raise CannotCutError(f"{op.name} needs other rows of {op.results[0].type}")
@@ -162,15 +162,17 @@ class _Search:
 
     def follow(self, op: Op) -> None:
         """An op that reads rows makes rows, or a sum over them."""
+        if not _is_plain(op):
+            raise CannotCutError(f"{op.name} is no op that can be cut")
         read = [(k, self.dims[v]) for k, v in enumerate(op.operands) if v in self.dims]
         if not read:
             raise CannotCutError(f"{op.name} is needed for rows, and needs a sum over them")
         number, dim = read[0]
-        for place in range(op.results[0].tensor.rank) if _is_plain(op) else ():
+        for place in range(op.results[0].tensor.rank):
             links = linked(op, place)
             if links is not None and links[number] == dim:
                 return self.take(op, place)
-        places = summed(op, number, dim) if _is_plain(op) else None
+        places = summed(op, number, dim)
         if places is None or not adds_to_zero(op, self.index.producers.get(op.operands[-1])):
             raise CannotCutError(f"{op.name} needs all rows of {op.operands[number].type}")
         self.put(op, None)

@@ -21,6 +21,7 @@ from jstitch.passes.lower.store_turned import RESHAPE, TRANSPOSE
 from jstitch.passes.lower.write_products import is_product
 
 MOST_OPS = 100  # between two products
+SMALL = 16  # what has so many times fewer elements than the largest value costs nothing to make outside
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class ChainSearch:
                 continue
             inside = self._from(between)
             if self.producers[start] in inside:
-                yield self._with_own(last, inside, taken)
+                yield from self._with_own(last, inside, taken)
 
     def around(self, chain: Sequence[Op], taken: set[Op]) -> Iterator[list[Op]]:
         """The chain with one more product, which reads what it makes or makes what it reads."""
@@ -63,12 +64,12 @@ class ChainSearch:
                 read = {v for op in (*between, last) for v in op.operands}
                 if len(between) <= MOST_OPS and not made.isdisjoint(read):
                     more = self._from(between, made)
-                    yield self._with_own(last, inside | more, taken)
+                    yield from self._with_own(last, inside | more, taken)
         for v in dict.fromkeys(v for op in chain for v in op.operands if v not in made):
             between = self._reached(v, taken | inside)
             sizes = {op.result.tensor.size for op in between if self.makes(op)}
             if v.tensor.size in sizes and len(between) <= MOST_OPS:
-                yield self._with_own(chain[-1], inside | self._from(between), taken)
+                yield from self._with_own(chain[-1], inside | self._from(between), taken)
 
     def _readers(self, made: Iterable[Value], taken: Container[Op]) -> list[Op]:
         """Products that read the values, or what kernels make of them, in program order."""
@@ -126,20 +127,33 @@ class ChainSearch:
             yield last
             users = self.users.get(last.result, [])
 
-    def _with_own(self, last: Op, inside: set[Op], taken: set[Op]) -> list[Op]:
-        """With what nobody else reads: masks and biases of what lies between, and shapes of operands."""
+    def _with_own(self, last: Op, inside: set[Op], taken: set[Op]) -> Iterator[list[Op]]:
+        """With what nobody else reads: masks and biases of what lies between, and shapes of operands.
+
+        Then without small ones among them, such as a mask of each row: where they are dear, they would be
+        made before all rows, and rows wait for that.
+        """
         inside = {*inside, *self._moved(last)}
+        everything = self._own(inside, taken, 0)
+        yield everything
+        large = max(op.results[0].tensor.size for op in inside) // SMALL
+        if len(without := self._own(inside, taken, large)) < len(everything):
+            yield without
+
+    def _own(self, inside: set[Op], taken: set[Op], small: int) -> list[Op]:
+        """The ops, and those which only they read and that do more to numbers than move so few."""
+        found = set(inside)
         todo = [(-self.place[op], op) for op in inside]
         heapq.heapify(todo)
         while todo:  # the last op first: by its turn, all that read it have had theirs
             _, op = heapq.heappop(todo)
             for maker in dict.fromkeys(self.producers.get(v) for v in op.operands):
-                if maker is not None and maker not in inside and self._is_own(maker, inside, taken):
-                    inside.add(maker)
+                if maker is not None and maker not in found and self._is_own(maker, found, taken, small):
+                    found.add(maker)
                     heapq.heappush(todo, (-self.place[maker], maker))
-        return sorted(inside, key=self.place.__getitem__)
+        return sorted(found, key=self.place.__getitem__)
 
-    def _is_own(self, op: Op, inside: set[Op], taken: set[Op]) -> bool:
+    def _is_own(self, op: Op, inside: set[Op], taken: set[Op], small: int) -> bool:
         if op in taken or is_free(op) or partition_reason(op) is not None:
             return False
         users = {user for v in op.results for user in self.users.get(v, ())}
@@ -149,7 +163,7 @@ class ChainSearch:
             users <= inside
             and not any(v in self.frame.outputs for v in op.results)
             and kind is not OpClass.REDUCTION
-            and (kind is OpClass.SHAPE or not read_by_products)
+            and (kind is OpClass.SHAPE or (not read_by_products and op.results[0].tensor.size > small))
         )
 
 

@@ -12,28 +12,22 @@ import numpy as np
 import pytest
 
 import jstitch
-from jstitch.frontend.importer import import_module
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops.links import linked
 from jstitch.ir.verify import check
-from jstitch.passes.base.context import Context
 from jstitch.passes.chunk.chunk_rows import WHOLE, chunk_rows, chunks_of
 from jstitch.passes.chunk.find_rows import CannotCutError, Index, find_rows
 from jstitch.passes.graph.batch_gathers import batch_gathers
 from jstitch.passes.pipeline import PIPELINE, run
 from tests.contexts import CPU_PROFILE, H200, on
 from tests.passes.chunk_programs import PICKS, program
+from tests.passes.test_own_columns import graph_of
 
 Array = Any
 EAGER = {"least": 1, "longer": math.inf}
 CONTEXT = on(CPU_PROFILE, without=("chunk_rows", "chains"))
 MET: set[bool] = set()
-
-
-def graph_of(f: Any, args: Sequence[Any], context: Context) -> Graph:
-    """With inputs that nobody reads."""
-    return run(import_module(jax.jit(f, keep_unused=True).lower(*args).compiler_ir("stablehlo")), context)
 
 
 def _chunked(f: Any, args: Sequence[Any], **settings: Any) -> tuple[Graph, Graph]:

@@ -79,7 +79,7 @@ def program(
 
 
 def graph_of(f: Callable[..., Any], args: Sequence[Any], context: Context) -> Graph:
-    return run(import_module(jax.jit(f).lower(*args).compiler_ir("stablehlo")), context)
+    return run(import_module(jax.jit(f, keep_unused=True).lower(*args).compiler_ir("stablehlo")), context)
 
 
 def lower(graph: Graph, context: Context) -> Kernel:

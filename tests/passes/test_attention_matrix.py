@@ -46,4 +46,4 @@ def test_as_ptx(variant: Variant, backward: bool) -> None:
     f = gradient(f) if backward else f
     made = stitch(graph_of(f, args, H200), PROFILES["h200"])
     close(made.run(args, interpreted), f, args)
-    assert backward or sum(kernel.products for kernel in made.kernels) == 2
+    assert backward or variant.queries == 1 or sum(kernel.products for kernel in made.kernels) == 2

@@ -27,7 +27,6 @@ from tests.passes.test_own_columns import graph_of
 Array = Any
 EAGER = {"least": 1, "longer": math.inf}
 CONTEXT = on(CPU_PROFILE, without=("chunk_rows", "chains"))
-MET: set[bool] = set()
 
 
 def _chunked(f: Any, args: Sequence[Any], **settings: Any) -> tuple[Graph, Graph]:
@@ -40,17 +39,14 @@ def _chunked(f: Any, args: Sequence[Any], **settings: Any) -> tuple[Graph, Graph
 def test_drawn_programs_keep_their_results(seed: int) -> None:
     f, args = program(seed)
     before, after = _chunked(f, args, **EAGER)
-    MET.add(bool(chunks_of(after)))
     narrow = any(a.dtype == jnp.bfloat16 for a in args)
     for a, b in zip(interpret(before, args), interpret(after, args), strict=True):
         a, b = (np.asarray(x, np.float64) for x in (a, b))
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=(2e-2 if narrow else 1e-5) * max(1.0, abs(a).max()))
 
 
-def test_drawn_programs_of_both_kinds_were_met() -> None:
-    if len(MET) == 0:
-        pytest.skip("no program was drawn in this process")
-    assert any(chunks_of(_chunked(*program(seed), **EAGER)[1]) for seed in range(8))
+def test_most_drawn_programs_are_chunked() -> None:
+    assert sum(bool(chunks_of(_chunked(*program(seed), **EAGER)[1])) for seed in range(8)) >= 6
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -132,6 +132,11 @@ class Loop:
     hi: int
     each: int = 1
 
+    @property
+    def mean(self) -> float:
+        """Turns, where they depend on nothing."""
+        return self.hi - self.lo
+
 
 @dataclass(frozen=True)
 class Unless:
@@ -254,6 +259,11 @@ class Stage:
     lines: tuple[str, ...] = ()
     prefetches: tuple[Prefetch, ...] = ()
     turn: Loop | None = None
+
+    @property
+    def turns(self) -> float:
+        """How often a step does it, in the mean."""
+        return 1.0 if self.turn is None else self.turn.mean
 
 
 def in_turns(turns: Sequence[Loop | None]) -> list[tuple[Loop | None, range]]:

@@ -30,7 +30,7 @@ OPTIONAL_PASSES = (
     *("turn_products", "lead_products", "cse", "chunk_rows"),
     *("clone_broadcasts", "clone_indices", "leave_sums", "leave_unset"),
     *("merge_patterns", "choose_schedules", "hand_over"),
-    *("recompute_outputs", "split_prologues", "pack_patterns"),
+    *("recompute_outputs", "split_prologues", "pack_patterns", "tile_chains"),
     *("bound_exponents", "divide_by_invariants", "tile_products", "round_products"),
     *("stream_results", "pair_halves", "prefetch_rows"),
     *("in_strips", "widen_teams"),

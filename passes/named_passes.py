@@ -29,6 +29,7 @@ from jstitch.passes.lower.own_columns import as_they_were, own_columns
 from jstitch.passes.lower.rewrite_sums import SUMS
 from jstitch.passes.lower.split_reductions import split_reductions
 from jstitch.passes.pipeline import PIPELINE
+from jstitch.passes.plan_frame import RELEASED
 from jstitch.passes.planners import AUTO, BEST, PLANNERS
 from jstitch.passes.schedule.kernel_passes import CPU_PASSES, CUDA_PASSES
 
@@ -71,6 +72,7 @@ PASSES: tuple[NamedPass, ...] = (
     *PREPARATION,
     *{p.name: replace(p, settings={}) for planner in PLANNERS.values() for p in planner.passes}.values(),
     *{p.name: replace(p, settings={}) for planner in PLANNERS.values() for p in planner.finish}.values(),
+    *RELEASED,
     plan_pass("absorb_updates", run_on=absorb_updates, about=absorb_updates),
     graph_pass("own_columns", run_on=_on_frames(_in_strips), about=own_columns),
     *(graph_pass(about.__name__, run_on=_on_ops(rewrite), about=about) for about, rewrite in SUMS),
@@ -101,4 +103,4 @@ def default_passes(planner: str | None) -> tuple[NamedPass, ...]:
     if planner is None:
         return pipeline
     chosen = PLANNERS[BEST if planner == AUTO else planner]
-    return (*pipeline, *PREPARATION, *chosen.passes, *chosen.finish)
+    return (*pipeline, *PREPARATION, *chosen.passes, *chosen.finish, *RELEASED)

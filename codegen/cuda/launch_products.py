@@ -35,7 +35,6 @@ from jstitch.codegen.kernel_ir import (
     Product,
     Space,
     Stage,
-    Turns,
     in_turns,
 )
 from jstitch.codegen.launch_ir import (
@@ -78,7 +77,7 @@ def product_parts(lane: Lane, arena_bytes: int, block: int) -> Iterator[tuple[Ho
     """What each part does: where rows keep what they hold, or a product; and how often. Raises NoRoom."""
     made = _ProductLane(lane, str, lambda _: True, arena_bytes, block, "")
     for n, part in enumerate(made.parts):
-        yield made.rows(n, part).homes if isinstance(part, _Rows) else made.product(n, part), turns_of(part)
+        yield made.rows(n, part).homes if isinstance(part, _Rows) else made.product(n, part), part.turns
 
 
 @dataclass(frozen=True)
@@ -90,6 +89,10 @@ class _Rows:
     @property
     def turn(self) -> Loop | None:
         return self.stages[0].turn
+
+    @property
+    def turns(self) -> float:
+        return self.stages[0].turns
 
 
 @dataclass(frozen=True)
@@ -103,19 +106,12 @@ class _Multiplied:
     def turn(self) -> Loop | None:
         return self.stage.turn
 
+    @property
+    def turns(self) -> float:
+        return self.stage.turns
+
 
 _Part = _Rows | _Multiplied
-
-
-def turns_of(part: _Part) -> float:
-    """How often a CTA does it, in the mean."""
-    match part.turn:
-        case None:
-            return 1
-        case Turns() as loop:
-            return loop.mean
-        case Loop(_, low, high):
-            return high - low
 
 
 def parts_of(lane: Lane) -> list[_Part]:
@@ -304,7 +300,7 @@ class _ProductLane:
         body = rows.body()
         if n + 1 < len(self.parts):
             body = [*body, Barrier(Scope.CTA, NEXT)]
-        return body, traffic(rows.homes, turns_of(part)), 0
+        return body, traffic(rows.homes, part.turns), 0
 
     def _homes(self, stages: Sequence[Stage]) -> Iterator[_Tile]:
         """The tiles that stages touch, as these have them."""
@@ -328,7 +324,7 @@ class _ProductLane:
         """As `_by_rows`."""
         made = self.product(n, part)
         body = [*map(Comment, stage_notes(part.stage)), *made.body()]
-        return body, made.traffic(self.steps, turns_of(part)), self.held_bytes + made.nbytes
+        return body, made.traffic(self.steps, part.turns), self.held_bytes + made.nbytes
 
     def _matrix(self, m: Matrix) -> InShared | InMemory:
         if m.buffer.space is not Space.ARENA:

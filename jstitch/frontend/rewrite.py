@@ -41,10 +41,10 @@ from jstitch.passes.fuse.leave_small import leave_small
 from jstitch.passes.fuse.plan_tree import contract_tree, plan_tree
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
-from jstitch.passes.lower.apply_template import speaks_of
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.choose_template import best_kernel
 from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
+from jstitch.passes.lower.rewrite_ops import speaks_of
 from jstitch.passes.pipeline import PIPELINE, run
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.schedule.kernel_passes import kernel_passes, schedule_kernel
@@ -319,8 +319,10 @@ class _Builder:
     def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:
         """Attributes of the kernel op; None when no kernel can express the pattern (it stays XLA's)."""
         name, wanted = self.names.unique(name_kernel(pattern, self.name)), demanded(pattern)
-        template = self.context.options.template
-        self.follows |= template is not None and speaks_of(parse_template(template), pattern.ops)
+        template, profile = self.context.options.template, self.context.profile
+        if template is not None:
+            asked = parse_template(template)
+            self.follows |= speaks_of(asked, pattern.ops, pattern.outputs, profile, pattern.updates)
         try:
             forms = self._scheduled(replace(self._lowered(pattern), name=name))
             *_, kernel = forms.values()

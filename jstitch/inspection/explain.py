@@ -16,7 +16,7 @@ from jstitch.inspection.labels import Frame, frames_of
 from jstitch.inspection.opaque import say_which, why_opaque
 from jstitch.inspection.program_plan import target_name
 from jstitch.inspection.remedies import REMEDIES, call_remedy, remedy
-from jstitch.inspection.why_kernel import why_schedule, why_schemes
+from jstitch.inspection.why_kernel import why_schedule, why_schemes, why_tiling
 from jstitch.ir.graph import Op
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
 from jstitch.passes.base.profile import Profile
@@ -92,7 +92,7 @@ class _Frame:
             pattern.origin,
             tuple(self.frame.label(op) for op in pattern.ops if not is_free(op)),
             tuple(why_schemes(kernel, context)) if kernel else (),
-            tuple(why_schedule(kernel, context)) if kernel else (),
+            (*why_schedule(kernel, context), *why_tiling(pattern, context)) if kernel else (),
             kernel.schedule if kernel else "",
             _verdict(pattern, context.profile),
             why,

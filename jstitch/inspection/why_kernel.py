@@ -10,8 +10,11 @@ from collections.abc import Iterator
 
 from jstitch.inspection.kernel_facts import KernelFacts, LaneFacts
 from jstitch.passes.base.context import Context
+from jstitch.passes.base.plan import FusionPattern
+from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.fuse.pack_patterns import SMALL
+from jstitch.passes.fuse.tile_chains import search_chain, timed_tilings
 
 
 def why_schemes(kernel: KernelFacts, context: Context) -> Iterator[str]:
@@ -67,6 +70,22 @@ def why_schedule(kernel: KernelFacts, context: Context) -> Iterator[str]:
         )
     chosen = "the first schedule" if tried == 1 else f"the best of {tried} schedules at most"
     yield f"{chosen}, modelled to take {kernel.seconds * 1e6:.1f} us"
+
+
+def why_tiling(pattern: FusionPattern, context: Context) -> Iterator[str]:
+    """For kernels with products of matrices: which rows and columns go together, out of how many choices."""
+    timed = timed_tilings(pattern, context) if any(op.name == PRODUCT for op in pattern.ops) else ()
+    if not timed:
+        return
+    tile, seconds = timed[0]
+    yield f"tilings: {len(timed)}; quickest by MCFuser's model, {seconds * 1e6:.1f} us: {tile}"
+    if pattern.template is not None and context.machine.device is not None:
+        found = search_chain(pattern, Context(context.options, context.profile))
+        yield (
+            f"tilings: {found.lowered} lowered, in {found.generations} generations; quickest by the"
+            f" latency-evaluator, {found.seconds * 1e6:.1f} us, without the search"
+            f" {found.first_seconds * 1e6:.1f} us: {found.tile}"
+        )
 
 
 def _lane(lane: LaneFacts, profile: Profile) -> str:

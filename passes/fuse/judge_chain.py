@@ -26,6 +26,7 @@ from jstitch.passes.cost.cost_model import products, xla_cost, xla_kernels
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.fuse.chain_search import ChainSearch
 from jstitch.passes.fuse.gate import MARGINS, judge
+from jstitch.passes.fuse.tile_chains import search_chain
 from jstitch.passes.graph.keep_counters import ADDED, LEFT
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
@@ -46,14 +47,16 @@ def why_not(pattern: FusionPattern, search: ChainSearch, context: Context) -> Re
         reason = None if device is not None else _judged(pattern, search, context)
         if reason := reason or _written(pattern, search, context):
             return reason
-    made = _kernel_seconds(pattern, Context(context.options, context.profile))
+    plain = Context(context.options, context.profile)
+    made = _kernel_seconds(pattern, plain)
     if isinstance(made, str):
         return Reason("tiles", made)
-    if margin < math.inf and device is not None:
-        theirs = margin * _least_seconds(_as_xla(pattern, search), context.machine, device)
-        if made >= theirs:
-            return Reason("gate", AT_LEAST, made * 1e6, theirs * 1e6)
-    return None
+    if margin == math.inf or device is None:
+        return None
+    theirs = margin * _least_seconds(_as_xla(pattern, search), context.machine, device)
+    if made >= theirs and "tile_chains" not in context.options.without:
+        made = min(made, search_chain(pattern, plain).seconds)
+    return Reason("gate", AT_LEAST, made * 1e6, theirs * 1e6) if made >= theirs else None
 
 
 def takes_less(

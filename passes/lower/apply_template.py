@@ -16,7 +16,8 @@ from jstitch.errors import JstitchError
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops.build import grows
 from jstitch.passes.base.plan import is_free
-from jstitch.passes.base.row_access import Reduction, is_reduction, reduction
+from jstitch.passes.base.product_side import PRODUCT
+from jstitch.passes.base.row_access import ROWS, Reduction, is_reduction, reduction
 from jstitch.passes.lower.form_groups import PARTIAL
 from jstitch.passes.lower.group import Group
 from jstitch.template import Attr, OpSchedule, Scope, Template
@@ -63,15 +64,15 @@ def label_ops(ops: Sequence[Op]) -> dict[Value, str]:
     for op in ops:
         if is_free(op):
             continue
-        name = op.name.rpartition(".")[2]
+        name = (PRODUCT if ROWS in op.attrs and is_reduction(op) else op.name).rpartition(".")[2]
         n = counts[name] = counts.get(name, -1) + 1
         labels.update(dict.fromkeys(op.results, f"{name}_{n}"))
     return labels
 
 
-def speaks_of(template: Template, ops: Sequence[Op]) -> bool:
-    """Whether the pattern has all of the ops that the template names."""
-    return {s.op.removesuffix(PART) for s in template.schedules} <= set(label_ops(ops).values())
+def names_of(template: Template) -> set[str]:
+    """The ops that the template names."""
+    return {s.op.removesuffix(PART) for s in template.schedules}
 
 
 def label_partials(ops: Sequence[Op], labels: Mapping[Value, str]) -> dict[Value, str]:
@@ -102,6 +103,7 @@ def fix_groups(template: Template, labels: Mapping[Value, str], group_of: Mappin
             if known[1] != choice:
                 raise TemplateError(f"one way to share the rows of '{known[0]}'", f"'{schedule}'")
             _fix(group, schedule, choice)
+            _fix_block(group, schedule)
 
 
 def shared_values(template: Template, labels: Mapping[Value, str]) -> frozenset[Value]:
@@ -133,6 +135,12 @@ def _threads(attr: Attr) -> int:
     return 0
 
 
+def block_of(schedule: OpSchedule) -> int:
+    """Columns of a block: of a dimension behind the first, so many at a time, before a team; 0: all."""
+    found = (attr[0] for attr in schedule.attrs[1:] if len(attr) > 1 and attr[0].scope is Scope.THREAD)
+    return next((tile.count for tile in found if tile.count is not None), 0)
+
+
 def _schedules(
     op: Op, group: Group, labels: Mapping[Value, str], schedules: Mapping[str, OpSchedule]
 ) -> Iterator[OpSchedule]:
@@ -153,6 +161,16 @@ def _check_known(schedules: Mapping[str, OpSchedule], labels: Mapping[Value, str
             raise TemplateError("the name of an op of the pattern", f"'{name}'", hint=hint)
 
 
+def _fix_block(group: Group, schedule: OpSchedule) -> None:
+    """Columns of a block: those that one op of the group says, or whole rows."""
+    block = block_of(schedule)
+    if not group.products:
+        return
+    if group.block and block and group.block != block:
+        raise TemplateError(f"blocks of {group.block} columns", str(block), where=str(schedule))
+    group.block = block or group.block or 0
+
+
 def _fix(group: Group, schedule: OpSchedule, choice: RowChoice) -> None:
     step = choice.step or 1
     if group.rows % step or choice.programs > group.rows // step:
@@ -162,7 +180,7 @@ def _fix(group: Group, schedule: OpSchedule, choice: RowChoice) -> None:
     if choice.threads & (choice.threads - 1) or choice.threads > most:
         wanted = f"a power of two of threads, at most {most}"
         raise TemplateError(wanted, str(choice.threads), where=str(schedule))
-    group.step, group.steps = step, (step, step) if group.steps else ()
+    group.step = step
     group.fixed = choice.programs
     group.threads = choice.threads
     group.exact = choice.threads > 0

@@ -53,9 +53,12 @@ class Blocked:
     tiles: tuple[Buffer, ...]
 
 
-def block_columns(lane: Lane, tiles: Sequence[Buffer]) -> Blocked | None:
-    """The lane with its columns in blocks; None where they cannot be. tiles: its tiles, by number."""
-    found = find_columns(lane)
+def block_columns(lane: Lane, tiles: Sequence[Buffer], block: int | None = None) -> Blocked | None:
+    """The lane with its columns in blocks; None where they cannot be.
+
+    tiles: its tiles, by number. block: columns of one; None: to be chosen.
+    """
+    found = find_columns(lane, block)
     if found is None:
         return None
     passes = _Passes(found, list(tiles))

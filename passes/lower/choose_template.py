@@ -20,11 +20,12 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.reason import Reason
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import Update
-from jstitch.passes.lower.apply_template import TemplateError, speaks_of
+from jstitch.passes.lower.apply_template import TemplateError
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.enumerate_templates import enumerate_templates
 from jstitch.passes.lower.form_pattern import form_pattern
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.lower.rewrite_ops import speaks_of
 from jstitch.passes.schedule.latency import kernel_latency
 from jstitch.template import Template, parse_template
 
@@ -149,7 +150,7 @@ def best_kernel(
 
     if options.template is not None:
         asked = parse_template(options.template)
-        if speaks_of(asked, ops):
+        if speaks_of(asked, ops, outputs, profile, updates):
             return _as_asked(asked, by_template)
 
     def modelled(kernel: Kernel) -> float:

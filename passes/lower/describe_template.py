@@ -10,6 +10,7 @@ Lowering the pattern with this template again gives the same kernel.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from jstitch.ir.graph import Value
 from jstitch.passes.base.row_access import prefix_rank
@@ -21,13 +22,27 @@ from jstitch.template import Attr, OpSchedule, Scope, Template, Tile
 
 
 def describe_lane(
-    group: Group, placement: Placement, stored: set[Value], labels: Mapping[Value, str]
+    group: Group,
+    placement: Placement,
+    stored: set[Value],
+    labels: Mapping[Value, str],
+    widths: Mapping[Value, int] = MappingProxyType({}),
 ) -> Iterator[OpSchedule]:
-    """The schedules of one lane's nodes. stored: values in memory."""
+    """The schedules of one lane's nodes. stored: values in memory. widths: columns of those in blocks."""
     for node in placement.nodes:
         results = set(node.op.results if node.is_reduction else (node.value,))
         on_chip = (node.is_reduction or node.value in placement.kept) and not results & stored
-        yield OpSchedule(labels[node.op.results[0]], row_attrs(group, node.domain), on_chip)
+        attrs = row_attrs(group, node.domain)
+        if node.value in widths:
+            reduced = node.op.attrs["dimensions"] if node.is_reduction else ()
+            column = max(d for d in range(len(attrs)) if d not in reduced)
+            attrs = tuple(in_blocks(a, widths[node.value]) if d == column else a for d, a in enumerate(attrs))
+        yield OpSchedule(labels[node.op.results[0]], attrs, on_chip)
+
+
+def in_blocks(attr: Attr, columns: int) -> Attr:
+    """So many columns at a time, one block after another."""
+    return (Tile(Scope.THREAD, columns), attr[-1])
 
 
 def row_attrs(group: Group, shape: tuple[int, ...]) -> tuple[Attr, ...]:

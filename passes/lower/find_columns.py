@@ -87,16 +87,20 @@ def tile_offset(lane: Lane, columns: int, column: Index) -> Index:
     return add(add(step, mul(var(Var(ROW, lane.rows)), columns)), column)
 
 
-def find_columns(lane: Lane) -> Columns | None:
-    """What a pass by blocks needs to know; None where columns are of no use apart."""
-    found = (_columns(lane, tiles) for tiles in _tiles(lane))
+def find_columns(lane: Lane, block: int | None = None) -> Columns | None:
+    """What a pass by blocks needs to know; None where columns are of no use apart.
+
+    block: columns of one; None: as many as divide a row, up to MOST.
+    """
+    found = (_columns(lane, tiles, block) for tiles in _tiles(lane))
     return next((columns for columns in found if columns is not None), None)
 
 
-def _columns(lane: Lane, tiles: frozenset[Buffer]) -> Columns | None:
+def _columns(lane: Lane, tiles: frozenset[Buffer], asked: int | None) -> Columns | None:
     """The same for blocks of these tiles."""
     count = _width(tiles)
-    block = next((n for n in range(MOST, LEAST - 1, -1) if count % n == 0 and n < count), None)
+    widths = range(MOST, LEAST - 1, -1) if asked is None else (asked,)
+    block = next((n for n in widths if count % n == 0 and n < count), None)
     if block is None or any(stage.once or stage.turn is not None for stage in lane.stages):
         return None
     search = _Search(lane, tiles, ColumnValues(tiles, count))

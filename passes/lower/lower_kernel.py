@@ -19,17 +19,19 @@ from jstitch.ir.reason import Reason
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import Update
 from jstitch.passes.base.profile import Profile
+from jstitch.passes.lower.apply_template import TemplateError
 from jstitch.passes.lower.block_columns import block_columns
 from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, InStrips, Place
 from jstitch.passes.lower.describe_template import describe_lane, template_of
 from jstitch.passes.lower.form_groups import Grouping
 from jstitch.passes.lower.form_pattern import FormedPattern, form_pattern
-from jstitch.passes.lower.group import Group, has_room
+from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.lower_lane import LaneLowering
 from jstitch.passes.lower.order_scratch import order_scratch
 from jstitch.passes.lower.place_tiles import ALIGN, Tiles, place_tiles, tile_priority
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.plan_shared_memory import DoesNotFit, Priority
+from jstitch.passes.lower.tile_rows import StepTile
 from jstitch.passes.lower.write_products import CONVERT
 from jstitch.template import OpSchedule, Template
 
@@ -62,6 +64,10 @@ def lower_kernel(
     """
     formed = form_pattern(ops, outputs, profile, updates, template)
     return _KernelLowering(name, formed, inputs, outputs, profile, arena_bytes, share, shrink, updates).run()
+
+
+Placed = tuple[Tiles, Iterable[OpSchedule]]
+"""A lane with its tiles in place, and its schedules."""
 
 
 @dataclass(eq=False)
@@ -156,7 +162,7 @@ class _KernelLowering:
         self.arena_bytes = max(self.arena_bytes, tiles.nbytes)
         return tiles.lane
 
-    def _reading_less(self, view: LaneView, lane: Lane) -> tuple[Tiles, Iterable[OpSchedule]] | None:
+    def _reading_less(self, view: LaneView, lane: Lane) -> Placed | None:
         """The lane without tiles of what can be computed again, where the rows it reads need their room."""
         reread = None if view.group.products else self.profile.reread_bytes
         before = 0 if reread is None or not self.shrink else reread(lane)
@@ -167,43 +173,56 @@ class _KernelLowering:
         tiles, schedules = self._fit(replace(view, refused=view.refused | free))
         return (tiles, schedules) if reread(tiles.lane) < before else None
 
-    def _fit_steps(self, view: LaneView) -> tuple[Tiles, Iterable[OpSchedule]]:
-        """With as many rows a step as find room, if need be with their columns in blocks."""
+    def _fit_steps(self, view: LaneView) -> Placed:
+        """With rows of a step, and columns between products, as a template says, or as they are quickest."""
         group = view.group
-        for step in group.steps[:-1]:
-            group.step = step
-            if has_room(group, step):
-                return self._fit(view)
-            if (found := self._fit_blocked(view)) is not None:
-                return found
-        if group.steps:
-            group.step = group.steps[-1]
-        elif group.products and self.profile.column_blocks:
-            found = self._fit_blocked(view)
-            if found is not None and found[0].lane.leaves_out:
-                return found
-        return self._fit(view)
+        if group.block is None:
+            return self._fit_tiles(view, group.tiles) if group.tiles else self._fit(view)
+        found = self._fit_blocked(view, group.block) if group.block else self._fit(view)
+        if found is None or isinstance(found, DoesNotFit):
+            raise TemplateError("blocks that divide a row's columns, and find room", f"{group.block} columns")
+        return found
 
-    def _fit_blocked(self, view: LaneView) -> tuple[Tiles, Iterable[OpSchedule]] | None:
-        """The lane with its columns in blocks; None where they cannot be, or find no room."""
+    def _fit_tiles(self, view: LaneView, tiles: Sequence[StepTile]) -> Placed:
+        """As the first of them that finds room; where masks leave blocks out, as the first in blocks."""
+        tried = next((tile for tile in tiles if tile.block), None)
+        blocked = None if tried is None else self._fit_tile(view, tried)
+        if blocked is None:
+            tiles = [tile for tile in tiles if not tile.block]
+        elif not isinstance(blocked, DoesNotFit) and blocked[0].lane.leaves_out:
+            return blocked
+        for tile in tiles:
+            found = blocked if tile == tried else self._fit_tile(view, tile)
+            if found is not None and not isinstance(found, DoesNotFit):
+                return found
+        raise AssertionError("whole rows are among the tilings")
+
+    def _fit_tile(self, view: LaneView, tile: StepTile) -> Placed | DoesNotFit[int] | None:
+        view.group.step = tile.rows
+        return self._fit_blocked(view, tile.block) if tile.block else self._fit(view)
+
+    def _fit_blocked(self, view: LaneView, block: int) -> Placed | DoesNotFit[int] | None:
+        """The lane with its columns in blocks; None where they cannot be."""
         arena = _Arena(self._is_rounded)
         lowering = self._lowering(view, arena)
-        blocked = block_columns(lowering.run(), arena.buffers)
+        blocked = block_columns(lowering.run(), arena.buffers, block)
         if blocked is None:
             return None
         kept = [Priority.MUST] * len(blocked.tiles)
         lane = replace(blocked.lane, shares=self.share)
         found = place_tiles(lane, blocked.tiles, kept, view.budget - PANELS)
         if isinstance(found, DoesNotFit):
-            return None
-        return found, describe_lane(view.group, lowering.placement, view.stored, self.formed.labels)
+            return found
+        narrow = zip(arena.values, arena.buffers, blocked.tiles, strict=False)
+        widths = {v: b.type.shape[1] for v, a, b in narrow if a.type != b.type}
+        return found, describe_lane(view.group, lowering.placement, view.stored, self.formed.labels, widths)
 
     def _lowering(self, view: LaneView, arena: _Arena) -> LaneLowering:
         return LaneLowering(
             view=view, stores=self.places, names=_names(), written=self.written, keep=arena.keep
         )
 
-    def _fit(self, view: LaneView) -> tuple[Tiles, Iterable[OpSchedule]]:
+    def _fit(self, view: LaneView) -> Placed:
         """The lane with its tiles in place; values that find no room are refused, and it is lowered anew."""
         for attempt in itertools.count(1):
             arena = _Arena(self._is_rounded)

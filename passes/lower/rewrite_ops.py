@@ -15,7 +15,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.passes.base.plan import Update
 from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.lower.apply_template import label_ops
+from jstitch.passes.lower.apply_template import label_ops, names_of
 from jstitch.passes.lower.choose_columns import in_best_shape
 from jstitch.passes.lower.divide_products import divide_products
 from jstitch.passes.lower.fill_places import fill_places
@@ -26,6 +26,7 @@ from jstitch.passes.lower.rewrite_sums import rewrite_sums
 from jstitch.passes.lower.split_reductions import split_reductions
 from jstitch.passes.lower.store_turned import store_turned
 from jstitch.passes.lower.write_products import write_products
+from jstitch.template import Template
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +79,22 @@ def rewrite_ops(
         {v: [part.turned[v] for part in parts] for v in parts[0].turned},
         labels,
     )
+
+
+def speaks_of(
+    template: Template,
+    ops: Sequence[Op],
+    outputs: Sequence[Value],
+    profile: Profile,
+    updates: Sequence[Update] = (),
+) -> bool:
+    """Whether the pattern has all of the ops that the template names: its own, or those of its products."""
+    names = names_of(template)
+    if names <= set(label_ops(ops).values()):
+        return True
+    if all(op.name != PRODUCT for op in ops):
+        return False
+    return names <= set(rewrite_ops(ops, outputs, profile, updates).labels.values())
 
 
 def _products_in_rows(ops: Sequence[Op], outputs: Sequence[Value]) -> Part:

@@ -16,6 +16,7 @@ from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from jstitch.passes.schedule.latency_cpu import cpu_phases
 from jstitch.passes.schedule.latency_gpu import gpu_phases
 from jstitch.passes.schedule.latency_value import Latency
+from jstitch.passes.schedule.tile_products import tile_products
 
 __all__ = ["Latency", "kernel_latency"]
 
@@ -29,6 +30,8 @@ def kernel_latency(kernel: Kernel, context: Context) -> Latency:
     if machine.device is not None:
         made = schedule_kernel(kernel, context)
         return sum(gpu_phases(made, machine, machine.device), Latency())
+    if not kernel.products:
+        kernel = tile_products(kernel, context)
     buffers = len(kernel.args) + len(kernel.results)
     call = machine.call_seconds + buffers * machine.operand
     return sum(cpu_phases(kernel, machine), Latency(launches=call))

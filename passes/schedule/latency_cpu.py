@@ -55,10 +55,10 @@ def _phase(phase: Phase, machine: Machine, in_use: float) -> Latency:
 
 @dataclass(frozen=True)
 class _Run:
-    """A nest and how often the lane runs it."""
+    """A nest and how often the lane runs it, in the mean."""
 
     work: NestWork
-    times: int
+    times: float
 
 
 class _LaneCost:
@@ -72,7 +72,7 @@ class _LaneCost:
         self.steps = 1 if lane.flat else lane.rows // lane.step
         rows = lane.rows if lane.flat else None
         self.runs = [
-            _Run(count(nest, cpu_cycles, rows), lane.programs if stage.once else self.steps)
+            _Run(count(nest, cpu_cycles, rows), lane.programs if stage.once else self.steps * stage.turns)
             for stage in lane.stages
             for nest in stage.nests
         ]
@@ -140,7 +140,7 @@ class _LaneCost:
             if self.step_bytes > self.machine.near_bytes:
                 self.near += self.machine.lone_bandwidths.seconds(nbytes - first, self.step_bytes)
 
-    def _distinct(self, a: Access, times: int) -> float:
+    def _distinct(self, a: Access, times: float) -> float:
         """Bytes of different elements that the lane reaches by an access."""
         elements = a.distinct * (times if a.by_step else self.lane.programs if a.by_program else 1)
         return self._lines(a, min(elements, a.buffer.type.size))

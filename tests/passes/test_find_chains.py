@@ -72,7 +72,7 @@ def test_every_product_outside_a_chain_has_its_reason() -> None:
         return jax.nn.softmax(q @ k.T) @ v
 
     square = (512, 64), (512, 64), (512, 64)
-    prime = (1021, 64), (512, 64), (512, 64)
+    prime = (1021, 64), (521, 64), (521, 64)
     assert reasons(attention, *square, dtype=jnp.float16) == ["product"]
     assert reasons(lambda x, w: jnp.tanh(x @ w) * 2, (512, 64), (64, 64)) == ["alone"]
     assert reasons(attention, *prime, tune="off") == ["tiles"]

@@ -12,11 +12,9 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import numpy as np
-
-from jstitch.codegen.cpu import build
-from jstitch.codegen.cpu.emit import emit
 from jstitch.codegen.kernel_ir import Kernel
+from jstitch.frontend.kernel_clock import SHARE, KernelClock
+from jstitch.frontend.measure_core import core_seconds
 from jstitch.ir.graph import Op
 from jstitch.ir.schedule import Schedule, blocks
 from jstitch.options import CompileOptions
@@ -38,7 +36,6 @@ from jstitch.runtime.performance_library import (
 from jstitch.runtime.versions import measured_with
 from jstitch.template import OpSchedule, Scope, Template, Tile
 
-RUNS = 5
 LARGEST = 1 << 28  # bytes of an op that is measured
 
 
@@ -96,19 +93,11 @@ class OpTimes:
         return schedule_kernel(kernel, self.context)
 
     def _measure(self, kernel: Kernel, key: PerformanceKey) -> float:
-        """Microseconds: the least of a few runs, built before."""
+        """Microseconds."""
         start = time.perf_counter()
-        emitted = emit(kernel)
-        args = [np.ones(t.shape, t.dtype.numpy) for t in (kernel.args[n].type for n in emitted.operands)]
-        made = [np.empty(t.shape, t.dtype.numpy) for t in (kernel.results[n].type for n in emitted.results)]
-        build.call(emitted.source, args, made)
-        times = []
-        for _ in range(RUNS):
-            began = time.perf_counter()
-            build.call(emitted.source, args, made)
-            times.append(time.perf_counter() - began)
+        found = core_seconds(kernel)
         self.seconds -= time.perf_counter() - start
-        return min(times) * 1e6
+        return found * 1e6
 
 
 def performance_key(op: Op, schedule: Schedule) -> PerformanceKey:
@@ -125,6 +114,10 @@ def performance_key(op: Op, schedule: Schedule) -> PerformanceKey:
 
 
 def with_times(context: Context) -> Context:
-    """The context, with a library's times where a planner asks for them."""
-    found = op_times(context.options, context)
-    return context if found is None else replace(context, times=found)
+    """The context, with times of this CPU where passes ask for them and the options want measurements."""
+    options = context.options
+    if options.tune != "measure" or context.machine.device is not None:
+        return context
+    library = shared_library(library_path(options.cache_dir), cpu_device(), measured_with())
+    clock = KernelClock(library, context, SHARE * options.tune_seconds)
+    return replace(context, times=op_times(options, context), clock=clock)

@@ -14,7 +14,7 @@ from jstitch.passes.base.plan import FusionPattern
 from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.fuse.pack_patterns import SMALL
-from jstitch.passes.fuse.tile_chains import search_chain, timed_tilings
+from jstitch.passes.fuse.tile_chains import Searched, search_chain, searched_with, timed_tilings
 
 
 def why_schemes(kernel: KernelFacts, context: Context) -> Iterator[str]:
@@ -79,12 +79,13 @@ def why_tiling(pattern: FusionPattern, context: Context) -> Iterator[str]:
         return
     tile, seconds = timed[0]
     yield f"tilings: {len(timed)}; quickest by MCFuser's model, {seconds * 1e6:.1f} us: {tile}"
-    if pattern.template is not None and context.machine.device is not None:
-        found = search_chain(pattern, Context(context.options, context.profile))
+    found = Searched() if pattern.template is None else search_chain(pattern, searched_with(context))
+    if found.tile is not None:
+        how = "by the latency-evaluator" if context.clock is None else "as measured"
         yield (
-            f"tilings: {found.lowered} lowered, in {found.generations} generations; quickest by the"
-            f" latency-evaluator, {found.seconds * 1e6:.1f} us, without the search"
-            f" {found.first_seconds * 1e6:.1f} us: {found.tile}"
+            f"tilings: {found.lowered} lowered, in {found.generations} generations; quickest {how},"
+            f" {found.seconds * 1e6:.1f} us, without the search {found.first_seconds * 1e6:.1f} us:"
+            f" {found.tile}"
         )
 
 

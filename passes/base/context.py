@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, TypeVar
 
+from jstitch.codegen.kernel_ir import Kernel
 from jstitch.ir.graph import Op
 from jstitch.ir.schedule import Schedule
 from jstitch.options import CompileOptions
@@ -43,12 +44,14 @@ class Context:
     """options: the user's. profile: what the target wants. returned: None where the graph is a part.
 
     times: seconds of an op under a schedule, as a performance library has them; None: the analytic model's.
+    clock: seconds of a kernel on the target, which is here; None: the latency-evaluator's.
     """
 
     options: CompileOptions
     profile: Profile
     returned: Returned | None = None
     times: OpTimes | None = None
+    clock: Callable[[Kernel], float] | None = None
 
     @property
     def machine(self) -> Machine:

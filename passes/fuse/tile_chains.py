@@ -2,9 +2,10 @@
 
 softmax(q k) v, 64 rows by 2,048 keys     32 tilings, 13 of them lowered:  32 rows, 128 columns at a time
 
-The search's candidates are ranked by the paper's model (equations 2 to 5); what it measures, on a GPU that is
-elsewhere, is the latency-evaluator's time of the kernel that each candidate is lowered to. On a CPU the model
-alone says what is measured to be within a few percent of the best, and nothing is searched.
+The search ranks candidates by the paper's model (equations 2 to 5); what it measures is the kernel that
+a candidate is lowered to: by the clock of a device that is here and may be asked (`tune="measure"`), else by
+the latency-evaluator. On a CPU without a clock nothing is searched: the model's choice is as good as the
+evaluator's.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from jstitch.template import Attr, OpSchedule, Scope, Template, Tile
 class Searched:
     """template: of the best kernel, None: there is nothing to choose. tile: its rows and columns.
 
-    seconds: as the evaluator has them; first_seconds: of what lowering takes by itself. tilings: candidates;
-    lowered: how many of them were, in so many generations.
+    seconds: by the clock, or the evaluator; first_seconds: of what lowering takes by itself. tilings:
+    candidates; lowered: how many of them were, in so many generations.
     """
 
     template: Template | None = None
@@ -53,8 +54,8 @@ class Searched:
 
 
 def tile_chains(plan: FusionPlan, context: Context) -> FusionPlan:
-    """The plan, its patterns with products with templates. On a CPU, as it is."""
-    if context.machine.device is None:
+    """The plan, its patterns with products with templates; on a CPU, where kernels are measured."""
+    if context.machine.device is None and context.clock is None:
         return plan
     return replace(plan, patterns=tuple(_tiled(p, context) for p in plan.patterns))
 
@@ -62,8 +63,13 @@ def tile_chains(plan: FusionPlan, context: Context) -> FusionPlan:
 def _tiled(pattern: FusionPattern, context: Context) -> FusionPattern:
     if pattern.template is not None or all(op.name != PRODUCT for op in pattern.ops):
         return pattern
-    found = search_chain(pattern, Context(context.options, context.profile))
+    found = search_chain(pattern, searched_with(context))
     return pattern if found.template is None else replace(pattern, template=found.template)
+
+
+def searched_with(context: Context) -> Context:
+    """All that the search must know: what it says of one program's patterns holds for others."""
+    return Context(context.options, context.profile, clock=context.clock)
 
 
 @per_structure
@@ -143,6 +149,8 @@ class _Search:
             return math.inf
 
     def _evaluated(self, kernel: Kernel) -> float:
+        if self.context.clock is not None:
+            return self.context.clock(kernel)
         try:
             return kernel_latency(kernel, self.context).seconds
         except (NoRoom, CannotBuildError):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
+import sqlite3
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -14,6 +18,7 @@ import pytest
 import jstitch
 from jstitch.codegen.interpret_kernel import interpret_kernel
 from jstitch.codegen.kernel_ir import Kernel, Lane
+from jstitch.frontend.kernel_clock import KernelClock
 from jstitch.ir.graph import Graph
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern
@@ -25,6 +30,7 @@ from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.lower.tile_rows import Products, StepTile, step_tiles
 from jstitch.passes.plan_frame import plan_frame
+from jstitch.runtime.performance_library import FILE, PerformanceLibrary
 from jstitch.template import parse_template
 from tests.contexts import CPU, CPU_PROFILE, H200, H200_PROFILE, on
 from tests.passes.chain_programs import FLOATS, HALVES, close, program
@@ -184,3 +190,32 @@ def test_rows_that_no_tile_divides() -> None:
     assert step_tiles(Products(((64, 521), (521, 64)), 100_003, 100_003), CPU_PROFILE)[-1] == StepTile(1)
     huge = Products(((64, 512), (512, 64)), 50_000_000_021, 50_000_000_021)
     assert StepTile(1) in step_tiles(huge, CPU_PROFILE)
+
+
+def test_tilings_are_measured_where_that_is_asked_for(tmp_path: Path) -> None:
+    """On this CPU, once: the library has the times afterwards."""
+    shapes = (2, 24, 8), (2, 64, 8), (2, 64, 8)
+    args = [np.random.default_rng(0).standard_normal(s).astype(np.float32) for s in shapes]
+    options = jstitch.CompileOptions(tune="measure", cache_dir=str(tmp_path), calibrated=False)
+    story = str(jstitch.explain(attention, options=options)(*args))
+    assert "quickest as measured" in story
+    with sqlite3.connect(tmp_path / FILE) as db:
+        rows = db.execute("SELECT key, measured FROM times").fetchall()
+    assert len(rows) > 1
+    assert all(measured and json.loads(key)[0] == "kernel" for key, measured in rows)
+    measured = [line for line in story.splitlines() if "as measured" in line]
+    again = str(jstitch.explain(attention, options=options)(*args))
+    assert [line for line in again.splitlines() if "as measured" in line] == measured
+    f = jstitch.jit(attention, options=options)
+    np.testing.assert_allclose(f(*args), jax.jit(attention)(*args), rtol=1e-5, atol=1e-5)
+
+
+def test_without_seconds_nothing_is_measured(tmp_path: Path) -> None:
+    library = PerformanceLibrary(tmp_path / FILE, "here", "now")
+    context = on(CPU_PROFILE, tune="measure")
+    graph = graph_of(attention, NUMBERS, CPU)
+    kernel = lowered(graph, CPU_PROFILE)
+    assert KernelClock(library, context, 0.0)(kernel) == math.inf
+    seconds = KernelClock(library, context, 5.0)(kernel)
+    assert 0 < seconds < 1
+    assert KernelClock(library, context, 0.0)(kernel) == seconds

@@ -130,28 +130,51 @@ class ChainSearch:
     def _with_own(self, last: Op, inside: set[Op], taken: set[Op]) -> Iterator[list[Op]]:
         """With what nobody else reads: masks and biases of what lies between, and shapes of operands.
 
-        Then without small ones among them, such as a mask of each row: where they are dear, they would be
-        made before all rows, and rows wait for that.
+        Then with fewer of them: without small ones, such as a mask of each row, and without what makes
+        operands of products, such as keys with their bias. Where rows need all of these, they would be made
+        before all rows, and rows wait for that.
         """
         inside = {*inside, *self._moved(last)}
-        everything = self._own(inside, taken, 0)
-        yield everything
         large = max(op.results[0].tensor.size for op in inside) // SMALL
-        if len(without := self._own(inside, taken, large)) < len(everything):
-            yield without
+        known: set[frozenset[Op]] = set()
+        for operands in (True, False):
+            for small in (0, large):
+                found = self._own(inside, taken, small, operands)
+                if (key := frozenset(found)) not in known:
+                    known.add(key)
+                    yield found
 
-    def _own(self, inside: set[Op], taken: set[Op], small: int) -> list[Op]:
-        """The ops, and those which only they read and that do more to numbers than move so few."""
+    def _own(self, inside: set[Op], taken: set[Op], small: int, operands: bool) -> list[Op]:
+        """The ops, and those which only they read and that do more to numbers than move so few.
+
+        operands: those, too, that make what products read in another shape.
+        """
         found = set(inside)
         todo = [(-self.place[op], op) for op in inside]
         heapq.heapify(todo)
         while todo:  # the last op first: by its turn, all that read it have had theirs
             _, op = heapq.heappop(todo)
             for maker in dict.fromkeys(self.producers.get(v) for v in op.operands):
-                if maker is not None and maker not in found and self._is_own(maker, found, taken, small):
+                if maker is None or maker in found or not self._is_own(maker, found, taken, small):
+                    continue
+                if operands or not self._makes_operands(maker):
                     found.add(maker)
                     heapq.heappush(todo, (-self.place[maker], maker))
         return sorted(found, key=self.place.__getitem__)
+
+    def _makes_operands(self, op: Op) -> bool:
+        """Whether it computes what a product reads, be it in another shape."""
+        if lookup(op.name).op_class is OpClass.SHAPE:
+            return False
+        todo, seen = [*op.results], set(op.results)
+        while todo:
+            for user in self.users.get(todo.pop(), ()):
+                if self.makes(user):
+                    return True
+                if lookup(user.name).op_class is OpClass.SHAPE and user.result not in seen:
+                    seen.add(user.result)
+                    todo.append(user.result)
+        return False
 
     def _is_own(self, op: Op, inside: set[Op], taken: set[Op], small: int) -> bool:
         if op in taken or is_free(op) or partition_reason(op) is not None:

@@ -59,7 +59,7 @@ class Products:
     def of(cls, ops: Sequence[Op], rows: int) -> Products:
         """Of sums over [..., rows, columns, contracted], as `write_products` has them."""
         shapes = [op.operands[0].shape[-2:] for op in ops]
-        alike = math.gcd(*(op.attrs[ROWS] for op in ops))
+        alike = math.gcd(rows, *(op.attrs[ROWS] for op in ops))
         return cls(tuple(sorted((n, k) for n, k in shapes)), rows, alike)
 
     @property

@@ -104,7 +104,7 @@ def _measured(
             kernel = lower_kernel(
                 "tiling",
                 *(pattern.ops, pattern.inputs, pattern.outputs, context.profile),
-                template=templates.of(tile),
+                template=templates.template(tile),
             )
         except TemplateError:
             continue  # it finds no room

@@ -18,9 +18,10 @@ width and the meaning of a barrier are the emitters' business. Scalars are expre
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from jstitch.codegen.in_turns import in_turns
 from jstitch.ir.expr import Expr
 from jstitch.ir.index import Index, Var, bounds
 from jstitch.ir.types import DType, TensorType
@@ -264,18 +265,6 @@ class Stage:
     def turns(self) -> float:
         """How often a step does it, in the mean."""
         return 1.0 if self.turn is None else self.turn.mean
-
-
-def in_turns(turns: Sequence[Loop | None]) -> list[tuple[Loop | None, range]]:
-    """Numbers of neighbours that are in one loop, in order, or of one that is in none."""
-    found: list[tuple[Loop | None, range]] = []
-    for n, turn in enumerate(turns):
-        last, numbers = found[-1] if found else (None, range(0))
-        if turn is not None and turn == last:
-            found[-1] = last, range(numbers.start, n + 1)
-        else:
-            found.append((turn, range(n, n + 1)))
-    return found
 
 
 START = Var("start", 1 << 62)  # of a block: the loop's variable in its first turn

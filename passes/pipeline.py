@@ -33,6 +33,7 @@ from jstitch.passes.graph.leave_sums import leave_sums
 from jstitch.passes.graph.leave_unset import leave_unset
 from jstitch.passes.graph.merge_products import merge_products
 from jstitch.passes.graph.multiply_products import multiply_products
+from jstitch.passes.graph.narrow_products import narrow_products
 from jstitch.passes.graph.reduce_products import reduce_products
 from jstitch.passes.graph.rewrite_argmax import rewrite_argmax
 from jstitch.passes.graph.rewrite_one_hot_scatter import rewrite_one_hot_scatter
@@ -62,6 +63,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     graph_pass("unroll_turns", run_on=unroll_turns, about=unroll_turns),
     _any_target(multiply_products),
     graph_pass("reduce_products", run_on=reduce_products, about=reduce_products),
+    graph_pass("narrow_products", run_on=narrow_products, about=narrow_products),
     graph_pass("join_sums", run_on=join_sums, about=join_sums),
     graph_pass("merge_products", run_on=merge_products, about=merge_products),
     graph_pass("turn_products", run_on=turn_products, about=turn_products),

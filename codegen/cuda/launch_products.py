@@ -21,6 +21,7 @@ from jstitch.codegen.cuda.multiply_tiles import TiledProduct
 from jstitch.codegen.cuda.share_arena import ALIGN, lowest_gap
 from jstitch.codegen.cuda.tiling import SMALLER, TILE, InMemory, InShared, Tiling, pitch_of
 from jstitch.codegen.cuda.traffic import traffic
+from jstitch.codegen.in_turns import in_turns
 from jstitch.codegen.kernel_ir import (
     ROW,
     ROW_IN_STEP,
@@ -35,7 +36,6 @@ from jstitch.codegen.kernel_ir import (
     Product,
     Space,
     Stage,
-    in_turns,
 )
 from jstitch.codegen.launch_ir import (
     AwaitCopies,

@@ -24,24 +24,28 @@ from jstitch.passes.fuse.hold_together import Held, hold_together, release
 from jstitch.passes.fuse.print_plan import print_plan
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.pipeline import frames
+from jstitch.passes.plan_frame import RELEASED
 
 
 @dataclass(frozen=True)
 class State:
     """A graph; once a planner ran, its frames' plans, outermost first, and the passes that made them.
 
-    scheduling: passes that wait for the kernels, which are made when something prints them.
+    finishing: passes on plans of whole frames, and what they left. scheduling: passes that wait for the
+    kernels, which are made when something prints them.
     """
 
     graph: Graph
     unreleased: tuple[FusionPlan, ...] = ()
     planning: tuple[NamedPass, ...] = ()
     held: tuple[Held, ...] = ()
+    finishing: tuple[NamedPass, ...] = ()
+    finished: tuple[FusionPlan, ...] = ()
     scheduling: tuple[NamedPass, ...] = ()
 
     @property
     def plans(self) -> tuple[FusionPlan, ...]:
-        return tuple(map(release, self.unreleased, self.held))
+        return self.finished or tuple(map(release, self.unreleased, self.held))
 
     def after(self, p: NamedPass, context: Context) -> State:
         """What the pass makes of it. Raises what the pass raises."""
@@ -49,6 +53,9 @@ class State:
             return State(p.run(self.graph, context))
         if p.gives is Form.KERNEL:
             return replace(self, scheduling=(*self.scheduling, p))
+        if p.name in {q.name for q in RELEASED}:
+            plans = tuple(p.run(plan, context) for plan in self.plans)
+            return replace(self, finishing=(*self.finishing, p), finished=plans)
         held, subjects = self.held, cast(Sequence[Any], self.unreleased)
         if p.takes is Form.GRAPH:
             held = tuple(hold_together(frame, context) for frame in frames(self.graph))
@@ -61,7 +68,10 @@ class State:
         subject: Any = held.frame
         for p in self.planning:
             subject = p.run(subject, context)
-        return release(subject, held)
+        plan = release(subject, held)
+        for p in self.finishing:
+            plan = p.run(plan, context)
+        return plan
 
     def check(self, name: str) -> None:
         """Raises VerifyError, with the pass's name, for what breaks its own rules."""

@@ -30,6 +30,7 @@ from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.lower.tile_rows import Products, StepTile, timed_tiles
 from jstitch.passes.schedule.latency import kernel_latency
+from jstitch.passes.schedule.tile_products import tile_products
 from jstitch.passes.tile.prune_tilings import Tiling
 from jstitch.passes.tile.search_tilings import search_tilings
 from jstitch.passes.tile.write_expressions import Expression
@@ -129,13 +130,13 @@ class _Search:
         found = search_tilings(
             [tiling_of(tile) for tile, _ in timed],
             lambda tiling: modelled[tiling.key],
-            lambda tiling: self._seconds(templates.of(tiles[tiling.key])),
+            lambda tiling: self._seconds(templates.template(tiles[tiling.key])),
         )
         if found.seconds == math.inf:
             return Searched()
         tile = tiles[found.tiling.key]
         counts = len(timed), found.measured, found.generations
-        return Searched(templates.of(tile), tile, found.seconds, self._evaluated(first), *counts)
+        return Searched(templates.template(tile), tile, found.seconds, self._evaluated(first), *counts)
 
     def lowered(self, template: Template | None) -> Kernel:
         pattern, context = self.pattern, self.context
@@ -143,10 +144,14 @@ class _Search:
         return lower_kernel("chain", *what, template=template)
 
     def _seconds(self, template: Template) -> float:
+        """math.inf where there is no such kernel, or products do not go by tiles in it."""
         try:
-            return self._evaluated(self.lowered(template))
+            kernel = self.lowered(template)
         except (CannotLowerError, TemplateError):
             return math.inf
+        wanted = sum(op.name == PRODUCT for op in self.pattern.ops)
+        tiled = tile_products(kernel, self.context).products >= wanted
+        return self._evaluated(kernel) if tiled else math.inf
 
     def _evaluated(self, kernel: Kernel) -> float:
         if self.context.clock is not None:
@@ -170,7 +175,7 @@ class TileTemplates:
     formed: FormedPattern
     group: Group
 
-    def of(self, tile: StepTile) -> Template:
+    def template(self, tile: StepTile) -> Template:
         return Template(tuple(self._schedule(s, tile) for s in self.known.schedules))
 
     def _schedule(self, schedule: OpSchedule, tile: StepTile) -> OpSchedule:

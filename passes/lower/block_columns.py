@@ -53,11 +53,8 @@ class Blocked:
     tiles: tuple[Buffer, ...]
 
 
-def block_columns(lane: Lane, tiles: Sequence[Buffer], block: int | None = None) -> Blocked | None:
-    """The lane with its columns in blocks; None where they cannot be.
-
-    tiles: its tiles, by number. block: columns of one; None: to be chosen.
-    """
+def block_columns(lane: Lane, tiles: Sequence[Buffer], block: int) -> Blocked | None:
+    """The lane with `block` columns at a time; None where they cannot be so. tiles: its tiles, by number."""
     found = find_columns(lane, block)
     if found is None:
         return None

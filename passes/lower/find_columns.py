@@ -20,7 +20,6 @@ from jstitch.ir.index import Index, Var, add, mul, var
 from jstitch.ir.types import DType
 from jstitch.passes.lower.column_values import ADDS, MAXIMA, ColumnValues, Update
 
-LEAST, MOST = 32, 128  # columns of a block
 MOST_PASSES = 3
 NEVER = -1
 
@@ -87,21 +86,16 @@ def tile_offset(lane: Lane, columns: int, column: Index) -> Index:
     return add(add(step, mul(var(Var(ROW, lane.rows)), columns)), column)
 
 
-def find_columns(lane: Lane, block: int | None = None) -> Columns | None:
-    """What a pass by blocks needs to know; None where columns are of no use apart.
-
-    block: columns of one; None: as many as divide a row, up to MOST.
-    """
+def find_columns(lane: Lane, block: int) -> Columns | None:
+    """What a pass by blocks of so many columns needs to know; None where columns are of no use apart."""
     found = (_columns(lane, tiles, block) for tiles in _tiles(lane))
     return next((columns for columns in found if columns is not None), None)
 
 
-def _columns(lane: Lane, tiles: frozenset[Buffer], asked: int | None) -> Columns | None:
+def _columns(lane: Lane, tiles: frozenset[Buffer], block: int) -> Columns | None:
     """The same for blocks of these tiles."""
     count = _width(tiles)
-    widths = range(MOST, LEAST - 1, -1) if asked is None else (asked,)
-    block = next((n for n in widths if count % n == 0 and n < count), None)
-    if block is None or any(stage.once or stage.turn is not None for stage in lane.stages):
+    if count % block or block >= count or any(stage.once or stage.turn is not None for stage in lane.stages):
         return None
     search = _Search(lane, tiles, ColumnValues(tiles, count))
     for stage in lane.stages:

@@ -24,6 +24,7 @@ from jstitch.passes.lower.lead_with_rows import lead_with_rows
 from jstitch.passes.lower.own_columns import Part, Turned
 from jstitch.passes.lower.rewrite_sums import rewrite_sums
 from jstitch.passes.lower.split_reductions import split_reductions
+from jstitch.passes.lower.split_rows import split_rows
 from jstitch.passes.lower.store_turned import store_turned
 from jstitch.passes.lower.write_products import write_products
 from jstitch.template import Template
@@ -55,7 +56,8 @@ def rewrite_ops(
     if updates:
         parts: Sequence[Part] = [Part(ops)]
     elif any(op.name == PRODUCT for op in ops):
-        parts = [_products_in_rows(ops, outputs)]
+        whole = _products_in_rows(ops, outputs)
+        parts = [whole] if profile.machine.device is None else split_rows(whole, outputs)
     else:
         parts = in_best_shape(ops, outputs, profile, columns)
     old = {v for op in ops for v in op.results}

@@ -21,7 +21,6 @@ from jstitch.passes.base.machine import F32_BYTES, Machine, busy_share
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import ROWS
 from jstitch.passes.base.tensor_cores import tensor_seconds
-from jstitch.passes.lower.find_columns import LEAST, MOST
 from jstitch.passes.lower.schedule import divisors
 from jstitch.passes.tile.chain import Chain, Product
 from jstitch.passes.tile.prune_tilings import Tiling
@@ -32,6 +31,7 @@ TENSOR_ROWS = 16  # that a warp multiplies at least
 FEW_ROWS = 12  # that a right operand is packed for
 MOST_ROWS = 64  # of a CTA
 MOST_CPU_ROWS = 256  # of a step, whose tiles are to stay in a core's cache
+LEAST, MOST = 32, 128  # columns of a block
 TILES = 3  # of a product's rows, for which there is to be room at once
 SHARED_BYTES = 128  # that a multiprocessor's shared memory moves in a cycle
 

@@ -12,9 +12,9 @@ func.func @main(%a: tensor<32x16xbf16>, %b: tensor<16x48xbf16>, %c: tensor<48x24
 // CHECK-NEXT{LITERAL}:   argument a1: tensor<16x48xbf16>
 // CHECK-NEXT{LITERAL}:   argument a2: tensor<48x24xbf16>
 // CHECK-NEXT{LITERAL}:   result o0: tensor<32x24xbf16>
-// CHECK-NEXT{LITERAL}:   reduce_0[GRID-THREAD_16, CTA, CTA]S;
+// CHECK-NEXT{LITERAL}:   dot_general_0[GRID-THREAD_16, CTA, CTA]S;
 // CHECK-NEXT{LITERAL}:   convert_0[GRID-THREAD_16, CTA]S;
-// CHECK-NEXT{LITERAL}:   reduce_1[GRID-THREAD_16, CTA, CTA];
+// CHECK-NEXT{LITERAL}:   dot_general_1[GRID-THREAD_16, CTA, CTA];
 // CHECK-NEXT{LITERAL}:   arena: 4608 bytes per program, scratch: 0 bytes
 // CHECK-NEXT{LITERAL}:   arena t0: tensor<16x48xf32> bytes [0, 3072)
 // CHECK-NEXT{LITERAL}:   arena t1: tensor<16x48xbf16> bytes [3072, 4608)

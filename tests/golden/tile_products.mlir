@@ -13,9 +13,9 @@ func.func @main(%q: tensor<2x32x16xf32>, %k: tensor<2x48x16xf32>, %v: tensor<2x4
 // CHECK-NEXT{LITERAL}:   argument a1: tensor<2x48x16xf32>
 // CHECK-NEXT{LITERAL}:   argument a2: tensor<2x48x24xf32>
 // CHECK-NEXT{LITERAL}:   result o0: tensor<2x32x24xf32>
-// CHECK-NEXT{LITERAL}:   reduce_0[GRID_2-THREAD_32, GRID, THREAD, THREAD]S;
+// CHECK-NEXT{LITERAL}:   dot_general_0[GRID_2-THREAD_32, GRID, THREAD, THREAD]S;
 // CHECK-NEXT{LITERAL}:   tanh_0[GRID_2-THREAD_32, GRID, THREAD]S;
-// CHECK-NEXT{LITERAL}:   reduce_1[GRID_2-THREAD_32, GRID, THREAD, THREAD];
+// CHECK-NEXT{LITERAL}:   dot_general_1[GRID_2-THREAD_32, GRID, THREAD, THREAD];
 // CHECK-NEXT{LITERAL}:   arena: 45056 bytes per program, scratch: 0 bytes
 // CHECK-NEXT{LITERAL}:   arena t0: tensor<32x48xf32> bytes [0, 6144)
 // CHECK-NEXT{LITERAL}:   arena t1: tensor<32x48xf32> bytes [6144, 12288)

@@ -58,11 +58,16 @@ HALVES: Kinds = tuple((half, wide) for half in (jnp.float16, jnp.bfloat16) for w
 COLUMNS = (7, 32, 70, 128, 300)  # of what is between two products
 
 
-def program(seed: int, kinds: Kinds = FLOATS, widths: Sequence[int] = COLUMNS) -> Program:
+ROWS = (8, 24, 60, 64, 128, 195)
+
+
+def program(
+    seed: int, kinds: Kinds = FLOATS, widths: Sequence[int] = COLUMNS, lengths: Sequence[int] = ROWS
+) -> Program:
     """Products with batches of any number of dimensions, what is between their rows, and arguments."""
     random, numbers = Random(seed), np.random.default_rng(seed)
     lead = random.choice(((), (2,), (2, 3), (1, 5)))
-    rows, columns = random.choice((8, 24, 60, 64, 128, 195)), random.choice(widths)
+    rows, columns = random.choice(lengths), random.choice(widths)
     depth, width = random.choice((8, 16, 33, 64)), random.choice((5, 16, 40, 64))
     between, masked = random.choice(BETWEEN), _masks(random, rows, columns)
     turned, scale = random.random() < 0.5, random.choice((1.0, 0.125))

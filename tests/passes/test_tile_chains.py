@@ -89,7 +89,7 @@ def test_tilings_of_drawn_chains(seed: int, target: str) -> None:
     timed = [tile for tile, _ in timed_tilings(pattern, context)]
     for tile in Random(seed).sample(timed, min(3, len(timed))):
         try:
-            kernel = lowered(pattern, profile, template=templates.of(tile))
+            kernel = lowered(pattern, profile, template=templates.template(tile))
         except TemplateError:
             assert tile.block  # columns that cannot go in blocks
             continue

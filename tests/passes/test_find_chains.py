@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jstitch
@@ -55,6 +56,32 @@ def test_chains_that_no_cache_holds_stay_with_the_library() -> None:
     )
     assert find_chains(graph, on(CPU_PROFILE)).patterns == ()
     assert len(find_chains(graph, on(CPU_PROFILE, tune="off")).patterns) == 1
+
+
+def layer(x: Array, w: Array, biases: Array, heads: Array) -> Array:
+    """As layers of flax and Hugging Face are: one product, biases, heads behind lengths, a mask of heads."""
+    parts = zip(jnp.split(x @ w, 3, -1), biases, strict=True)
+    q, k, v = (part.reshape(*x.shape[:2], 4, -1) + bias for part, bias in parts)
+    p = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q / 4, k))
+    p = jnp.einsum("bhqk,h->bhqk", p, heads)
+    return jnp.einsum("bhqk,bkhd->bqhd", p, v).reshape(x.shape)
+
+
+@pytest.mark.parametrize("rows", [256, 197])
+@pytest.mark.parametrize(("target", "kind"), [("cpu", jnp.float32), ("h200", jnp.bfloat16)])
+def test_what_makes_operands_stays_outside_where_rows_would_wait(target: str, kind: Any, rows: int) -> None:
+    shapes = (2, rows, 128), (128, 384), (3, 4, 32), (4,)
+    args = [jax.ShapeDtypeStruct(shape, kind) for shape in shapes]
+    story = jstitch.explain(layer, options=jstitch.CompileOptions(target=target))(*args)
+    assert f"by {CHAIN}" in str(story)
+
+
+def test_a_layer_s_numbers() -> None:
+    numbers = np.random.default_rng(0)
+    shapes = (2, 67, 128), (128, 384), (3, 4, 32), (4,)
+    args = [numbers.standard_normal(shape).astype(np.float32) / 4 for shape in shapes]
+    jitted = jstitch.jit(layer, options=jstitch.CompileOptions(tune="off"))
+    np.testing.assert_allclose(jitted(*args), jax.jit(layer)(*args), rtol=1e-4, atol=1e-5)
 
 
 def test_every_product_outside_a_chain_has_its_reason() -> None:

@@ -21,7 +21,7 @@ from jstitch.passes.lower.own_columns import Part, Turned
 from jstitch.passes.lower.schedule import divisors
 from jstitch.passes.lower.tile_rows import FEW_ROWS, MOST_ROWS, TENSOR_ROWS
 
-WASTE = 1.15  # of a tile's rows: those of its tensor cores over its own
+WASTE = 1.15  # rows that tensor cores multiply for tiles of one size, over those for two parts
 UNITS = 64, 32, 16  # rows of whole tiles
 
 
@@ -43,15 +43,19 @@ def split_rows(part: Part, outputs: Sequence[Value]) -> list[Part]:
 
 
 def where_to_split(rows: int) -> int | None:
-    """The first row of the second part; None where a tile divides them all, or they are few."""
-    good = [n for n in divisors(rows) if FEW_ROWS <= n <= MOST_ROWS]
-    if any(-(-n // TENSOR_ROWS) * TENSOR_ROWS <= WASTE * n for n in good):
-        return None
+    """The first row of the second part; None where one tile for all rows wastes about as little."""
+    whole = [rows // n * _padded(n) for n in divisors(rows) if FEW_ROWS <= n <= MOST_ROWS]
     for unit in UNITS:
-        whole = (rows - FEW_ROWS) // unit * unit
-        if whole > 0 and rows - whole <= MOST_ROWS:
-            return whole
+        cut = (rows - FEW_ROWS) // unit * unit
+        if cut > 0 and rows - cut <= MOST_ROWS:
+            apart = cut + _padded(rows - cut)
+            return cut if not whole or min(whole) > WASTE * apart else None
     return None
+
+
+def _padded(rows: int) -> int:
+    """Those that tensor cores multiply for so many."""
+    return -(-rows // TENSOR_ROWS) * TENSOR_ROWS
 
 
 def _rows(part: Part) -> int | None:

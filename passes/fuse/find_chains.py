@@ -54,7 +54,7 @@ def find_chains(frame: Graph, context: Context) -> Chains:
     for op in sorted(filter(search.makes, products), key=lambda op: -max(v.tensor.size for v in op.operands)):
         for ops in search.behind(op, taken) if op not in taken else ():
             pattern = make_pattern(frame, with_constants(ops, search.producers), CHAIN)
-            why = _waits(frame, pattern) or why_not(pattern, search, context)
+            why = why_not(pattern, search, context)
             if why is None:
                 found.append(_grown(pattern, search, taken, context))
                 taken.update(op for op in found[-1].ops if not is_free(op))
@@ -88,15 +88,6 @@ def _is_better(more: FusionPattern, less: FusionPattern, search: ChainSearch, co
     rest = [op for op in more.ops if op not in less.ops]
     alone = make_pattern(search.frame, with_constants(rest, search.producers), CHAIN)
     return takes_less(more, less, alone, search, context)
-
-
-def _waits(frame: Graph, pattern: FusionPattern) -> Reason | None:
-    """Why it cannot be one kernel, whatever it costs: something else lies between its ops."""
-    between = waits_for_itself(frame, pattern)
-    if between is None:
-        return None
-    where = f" at {between.loc}" if between.loc else ""
-    return Reason("not emitable", f"{between.name}{where} needs one of the chain's values and makes another")
 
 
 def _kind(op: Op) -> Reason:

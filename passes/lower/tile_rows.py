@@ -25,7 +25,7 @@ from jstitch.passes.lower.schedule import divisors
 from jstitch.passes.tile.chain import Chain, Product
 from jstitch.passes.tile.prune_tilings import Tiling
 from jstitch.passes.tile.tiling_seconds import Rates, paper_alpha, tiling_seconds
-from jstitch.passes.tile.write_expressions import Expression
+from jstitch.passes.tile.write_expressions import live_expressions
 
 TENSOR_ROWS = 16  # that a warp multiplies at least
 FEW_ROWS = 12  # that a right operand is packed for
@@ -101,11 +101,12 @@ def timed_tiles(products: Products, profile: Profile) -> tuple[tuple[StepTile, f
     on_gpu = profile.machine.device is not None
     chain = products.chain(DType.BF16.itemsize if on_gpu else F32_BYTES)
     rates = rates_of(products, profile.machine)
-    inner = Expression(("n",) if products.between else ())
+    live = ("m", "n") if products.between else ("m",)  # k and h are whole: one turn each
+    expressions = live_expressions(chain, live)
 
     def seconds(tile: StepTile) -> float:
         tiles = {**chain.extents, "m": tile.rows, **({"n": tile.block} if tile.block else {})}
-        return tiling_seconds(Tiling(inner, tiles), chain, rates)
+        return min(tiling_seconds(Tiling(e, tiles), chain, rates) for e in expressions)
 
     even = divisors(products.alike)
     whole = [n for n in even if products.has_room(n, profile.product_bytes)]

@@ -9,7 +9,7 @@ keeps several unfinished tiles of what lies between two products (rule 2).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from jstitch.passes.tile.chain import Chain
@@ -89,5 +89,14 @@ def _around(expression: Expression, loop: str) -> tuple[str, ...]:
 
 def block_expressions(chain: Chain) -> list[Expression]:
     """Different ones (rules 1 and 2)."""
-    every = dict.fromkeys(in_block(e, chain) for e in write_expressions(chain))
+    return _different(write_expressions(chain), chain)
+
+
+def live_expressions(chain: Chain, loops: Sequence[str]) -> list[Expression]:
+    """The same where no other loops have more than one turn: those are dropped (section III-B)."""
+    return _different(map(Expression, itertools.permutations(loops)), chain)
+
+
+def _different(expressions: Iterable[Expression], chain: Chain) -> list[Expression]:
+    every = dict.fromkeys(in_block(e, chain) for e in expressions)
     return [e for e in every if keeps_one_tile(e, chain)]

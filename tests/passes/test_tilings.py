@@ -27,6 +27,7 @@ from jstitch.passes.tile.write_expressions import (
     block_expressions,
     in_block,
     keeps_one_tile,
+    live_expressions,
     write_expressions,
 )
 
@@ -66,6 +67,13 @@ def test_rules_1_and_2() -> None:
     every = {str(in_block(e, PAPER)) for e in write_expressions(PAPER)}
     assert every == {"nk", "kn", "nkh", "knh", "n(k,h)"}
     assert {str(e) for e in block_expressions(PAPER)} == {"nk", "nkh", "n(k,h)"}
+
+
+def test_loops_of_one_turn_leave_one_expression() -> None:
+    """With k and h whole, as kernels have them, the three are one."""
+    assert live_expressions(PAPER, ("m", "n")) == [Expression(("n",))]
+    dropped = {e.without(("k", "h")) for e in block_expressions(PAPER)}
+    assert dropped == {Expression(("n",))}
 
 
 @pytest.mark.parametrize(("room", "left"), [(A100, 747), (H200, 887)])

@@ -19,6 +19,7 @@ from jstitch.passes.base.named_pass import NamedPass, graph_pass
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.base.run_passes import Step, StopPipeline, run_passes
 from jstitch.passes.chunk.chunk_rows import chunk_rows
+from jstitch.passes.graph.align_rows import align_rows
 from jstitch.passes.graph.batch_gathers import batch_gathers
 from jstitch.passes.graph.canonicalize import canonicalize
 from jstitch.passes.graph.chain_scatters import chain_scatters
@@ -66,6 +67,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     graph_pass("narrow_products", run_on=narrow_products, about=narrow_products),
     graph_pass("join_sums", run_on=join_sums, about=join_sums),
     graph_pass("merge_products", run_on=merge_products, about=merge_products),
+    _any_target(align_rows),
     graph_pass("turn_products", run_on=turn_products, about=turn_products),
     graph_pass("lead_products", run_on=lead_products, about=lead_products),
     replace(_CANONICALIZE, name="canonicalize_again"),

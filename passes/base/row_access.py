@@ -38,9 +38,9 @@ from jstitch.passes.base.remember import per_object
 
 ROW_VAR = "r"
 IDENTITY = "identity"  # attribute of a reduction of several values: what changes nothing, for each result
-ROWS = (
-    "rows_alike"  # of one that is a product, over [..., n, k]: so many rows, in order, share a right operand
-)
+ROWS = "rows_alike"
+"""Of one that is a product, over [..., n, k]: so many rows, in order, share a right operand, and are at one
+distance from each other in the left one."""
 UNIFORM = "uniform"  # another: numbers of results, such as counts, that have one value for all kept elements
 
 

@@ -22,6 +22,7 @@ from jstitch.passes.base.tensor_cores import TENSOR_CORES
 from jstitch.passes.lower.build_nest import CannotLowerError
 
 MULTIPLY, ADD, CONVERT = "stablehlo.multiply", "stablehlo.add", "stablehlo.convert"
+TRANSPOSE = "stablehlo.transpose"
 
 
 def is_product(op: Op, device: DeviceSpec | None) -> bool:
@@ -62,8 +63,25 @@ def write_products(ops: Sequence[Op], device: DeviceSpec | None = None) -> list[
             continue
         if not is_product(op, device):
             raise CannotLowerError(f"no kernel makes a product of {op.operands[0].tensor.dtype.value}")
-        found += _written(op, device is not None and _is_wide(op.operands[0], makers))
+        found += _written(op, device is not None and _is_wide(op.operands[0], makers), _alike(op, makers))
     return found
+
+
+def _alike(op: Op, makers: Mapping[Value, Op]) -> int:
+    """Rows that share the right operand, and are at one distance from each other in the left one."""
+    left = Side.of(op, 0)
+    v, where = left.value, left.free
+    while (maker := makers.get(v)) is not None and maker.name == TRANSPOSE:
+        v, where = maker.operands[0], tuple(maker.attrs["permutation"][d] for d in where)
+    if v in makers and lookup(makers[v].name).op_class is not OpClass.SHAPE:
+        return left.size(left.free)  # a tile, whose rows are in order
+    rows, below = 1, v.tensor.rank
+    for d in (d for d in reversed(where) if v.shape[d] > 1):
+        in_order = d < below and all(v.shape[other] == 1 for other in range(d + 1, below))
+        if rows > 1 and not in_order:
+            break
+        rows, below = rows * v.shape[d], d
+    return rows
 
 
 def _is_wide(v: Value, makers: Mapping[Value, Op]) -> bool:
@@ -87,15 +105,14 @@ def left_of(op: Op, producers: Mapping[Value, Op]) -> Value:
     return _unshaped(producers[multiply.operands[0]].operands[0], producers)
 
 
-def _written(op: Op, is_wide: bool) -> Iterator[Op]:
-    """is_wide: whether the left operand is to be rounded."""
+def _written(op: Op, is_wide: bool, alike: int) -> Iterator[Op]:
+    """is_wide: whether the left operand is to be rounded. alike: rows that are multiplied alike."""
     left, right = Side.of(op, 0), Side.of(op, 1)
     k, n = left.size(left.contracted), right.size(right.free)
     lead = left.shape((*left.batch, *left.free))
     b, r = len(left.batch), len(lead)
     types = {v.tensor.dtype for v in (*op.operands, *op.results)}
     summed = types.pop() if len(types) == 1 else DType.F32  # kernels hold narrow floats as f32
-    alike = left.size(left.free)
     if is_wide:
         rounded = build.convert(left.value, left.value.tensor.dtype)
         yield rounded
@@ -125,7 +142,7 @@ def _written(op: Op, is_wide: bool) -> Iterator[Op]:
 
 
 def _marked(op: Op, alike: int) -> Op:
-    """As a part of a product whose right operand so many rows share."""
+    """As a part of a product of which so many rows are multiplied alike."""
     return replace(op, attrs={**op.attrs, ROWS: alike})
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import pytest
 
 import jstitch
@@ -33,7 +32,7 @@ def test_on_this_machine(variant: Variant, backward: bool) -> None:
     f, args = make(variant)
     f = gradient(f) if backward else f
     jitted = jstitch.jit(f, options=OPTIONS)
-    close(jax.tree.leaves(jitted(*args)), f, args)
+    close(jitted, variant, backward)
     if not backward and variant.queries > 1:
         assert any(p.origin == CHAIN for p in jitted.plan(*args).patterns), jitted.explain(*args)
 
@@ -45,5 +44,6 @@ def test_as_ptx(variant: Variant, backward: bool) -> None:
     f, args = make(variant)
     f = gradient(f) if backward else f
     made = stitch(graph_of(f, args, H200), PROFILES["h200"])
-    close(made.run(args, interpreted), f, args)
-    assert backward or variant.queries == 1 or sum(kernel.products for kernel in made.kernels) == 2
+    close(lambda *args: made.run(args, interpreted), variant, backward)
+    found = sum(kernel.products for kernel in made.kernels)
+    assert backward or variant.queries == 1 or found in (2, 4)  # rows may go in two parts

@@ -86,6 +86,7 @@ SPELLS_OPS = {
     "jstitch.passes.graph.rewrite_argmax": "recognises one reduction, and writes it as two",
     "jstitch.passes.graph.rewrite_one_hot_scatter": "recognises one op, scatter, in two forms",
     "jstitch.passes.base.product_side": "names one op, dot_general",
+    "jstitch.passes.base.thin_products": "recognises a sum of a multiply, through convert and transpose",
     "jstitch.passes.lower.divide_products": "moves one op, divide, behind a dot_general",
     "jstitch.passes.lower.split_rows": "gives a slice the limits of fewer rows",
     "jstitch.passes.lower.store_turned": "looks through transpose and reshape, which have no name of a class",

@@ -56,8 +56,11 @@ class Op:
     scope: str = ""
 
     def located(self, origin: Op) -> Op:
-        """This op where `origin` stands in the user's code, unless it has a place of its own."""
-        return self if self.loc or self.scope else replace(self, loc=origin.loc, scope=origin.scope)
+        """This op, and what is in it, where `origin` stands in the user's code, unless it has a place."""
+        if self.loc or self.scope:
+            return self
+        regions = (replace(r, ops=tuple(op.located(origin) for op in r.ops)) for r in self.regions)
+        return replace(self, loc=origin.loc, scope=origin.scope, regions=tuple(regions))
 
     @property
     def result(self) -> Value:

@@ -9,7 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jstitch.device_spec import DeviceSpec
 from jstitch.ir.graph import Op, Value
+from jstitch.ir.types import HALVES, DType
+from jstitch.passes.base.tensor_cores import TENSOR_CORES
 
 PRODUCT = "stablehlo.dot_general"
 SIDES = ("lhs", "rhs")
@@ -38,8 +41,50 @@ class Side:
     def free(self) -> tuple[int, ...]:
         return tuple(d for d in range(self.value.tensor.rank) if d not in self.paired)
 
+    @property
+    def leads(self) -> bool:
+        """Whether batch dimensions are first, but for those of one element."""
+        large = [d for d, n in enumerate(self.value.shape) if n > 1]
+        return sorted(large, key=lambda d: d not in self.batch) == large
+
+    @property
+    def ends_in_sums(self) -> bool:
+        """Whether elements that are summed are beside each other."""
+        large = [d for d, n in enumerate(self.value.shape) if n > 1]
+        return bool(large) and large[-1] in self.contracted
+
     def shape(self, dims: Sequence[int]) -> Shape:
         return tuple(self.value.shape[d] for d in dims)
 
     def size(self, dims: Sequence[int]) -> int:
         return math.prod(self.shape(dims))
+
+
+def by_size(op: Op) -> tuple[Side, Side]:
+    """A product's operands, the one with more elements of its own first: a matrix, and vectors."""
+    left, right = Side.of(op, 0), Side.of(op, 1)
+    return (left, right) if left.size(left.free) >= right.size(right.free) else (right, left)
+
+
+def is_product(op: Op, device: DeviceSpec | None) -> bool:
+    """Whether kernels can make it, summed in f32: on a CPU of f32 or bf16, on a GPU of two of 16 bits."""
+    if op.name != PRODUCT or not all(v.tensor.size for v in op.operands):
+        return False
+    types = [v.tensor.dtype for v in op.operands]
+    algorithm = op.attrs.get("algorithm") or None
+    made = {*types, op.result.tensor.dtype}
+    if device is None:
+        floats = made <= {DType.F32, DType.BF16}
+    else:
+        alike = len(set(types)) == 1 and {*types} <= {*HALVES} and made <= {*types, DType.F32}
+        floats = alike and device.capability >= TENSOR_CORES
+    return floats and algorithm in (None, _sums_in_f32(*types))
+
+
+def _sums_in_f32(left: DType, right: DType) -> str:
+    """The algorithm that kernels have: operands as they are, and one sum."""
+    return (
+        f"#stablehlo.dot_algorithm<lhs_precision_type = {left.value}, rhs_precision_type = {right.value},"
+        " accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1,"
+        " num_primitive_operations = 1, allow_imprecise_accumulation = false>"
+    )

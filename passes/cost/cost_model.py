@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jstitch.codegen.cpu.panel import pack_cycles, product_cycles
 from jstitch.codegen.intrinsics import cpu_cpi
@@ -20,11 +20,12 @@ from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.types import DType
 from jstitch.passes.base.machine import Machine, busy_share
 from jstitch.passes.base.plan import FusionPattern, is_free
-from jstitch.passes.base.product_side import PRODUCT, Side
+from jstitch.passes.base.product_side import PRODUCT, Side, by_size
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.remember import per_object
 from jstitch.passes.base.row_access import ROWS, data_operands, is_reduction
 from jstitch.passes.base.tensor_cores import library_seconds, tensor_seconds
+from jstitch.passes.base.thin_products import products_back
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.cost.turned_reads import is_turned, turned_reads
 from jstitch.passes.lower.form_groups import APART, PARTIAL, Grouping, form_groups
@@ -32,9 +33,10 @@ from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.rewrite_ops import rewrite_ops
 
 # What XLA's library takes for a product: of its own, of a multiplication, of one of bf16, of an element of
-# the result, of one of the operands. From products drawn at random, of which two in three took longer.
+# the result, of one of the operands; of a multiplication of a row by a single vector. From products drawn at
+# random, of which two in three took longer.
 LIBRARY_CALL, LIBRARY_CYCLES, LIBRARY_NARROW_CYCLES = 4e5, 0.55, 1.2
-LIBRARY_RESULT, LIBRARY_OPERAND = 10.0, 12.0
+LIBRARY_RESULT, LIBRARY_OPERAND, LIBRARY_ROWS = 10.0, 12.0, 3.0
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,7 @@ def xla_kernels(
 
     most: values looked at for each; what lies behind them is left out.
     """
+    pattern = replace(pattern, ops=tuple(products_back(pattern.ops)))
     producers = {v: op for op in pattern.ops for v in op.results}
     materialised = _materialised(pattern, producers, machine)
     return {v: _fusion_cost(v, producers, materialised, machine, most) for v in materialised}
@@ -237,6 +240,7 @@ def xla_makes(
 
     most: values looked at for each; what lies behind them is left out.
     """
+    pattern = replace(pattern, ops=tuple(products_back(pattern.ops)))
     producers = {v: op for op in pattern.ops for v in op.results}
     materialised = _materialised(pattern, producers, machine)
     return {v: _fusion_cost(v, producers, materialised, machine, most) for v in values}
@@ -311,8 +315,12 @@ def _library_work(op: Op, machine: Machine) -> float:
     narrow = any(v.tensor.dtype.itemsize < DType.F32.itemsize for v in op.operands)
     operands = sum(v.tensor.size for v in op.operands)
     each = LIBRARY_NARROW_CYCLES if narrow else LIBRARY_CYCLES
+    matrix, vectors = by_size(op)
+    alone = vectors.size(vectors.free) == 1
+    if alone and not narrow and matrix.leads:
+        return products(op) * (LIBRARY_ROWS if matrix.ends_in_sums else 0)  # at the speed of memory
     moved = LIBRARY_RESULT * op.result.tensor.size + LIBRARY_OPERAND * operands
-    return LIBRARY_CALL + products(op) * each + moved
+    return (0 if alone else LIBRARY_CALL) + products(op) * each + moved
 
 
 def _window_work(op: Op, machine: Machine) -> float:

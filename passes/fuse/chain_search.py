@@ -15,10 +15,10 @@ from jstitch.device_spec import DeviceSpec
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.plan import is_free
+from jstitch.passes.base.product_side import is_product
 from jstitch.passes.fuse.plan_layers import partition_reason
 from jstitch.passes.graph.keep_counters import ADDED, LEFT
 from jstitch.passes.lower.store_turned import RESHAPE, TRANSPOSE
-from jstitch.passes.lower.write_products import is_product
 
 MOST_OPS = 100  # between two products
 SMALL = 16  # what has so many times fewer elements than the largest value costs nothing to make outside

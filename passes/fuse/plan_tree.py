@@ -12,9 +12,12 @@ from jstitch.ir.graph import Graph, Op
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
 from jstitch.passes.base.rewrite import is_control
+from jstitch.passes.base.sort_ops import sort_ops
+from jstitch.passes.base.thin_products import THIN, products_back
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.contract_patterns import Build, contract_patterns
 from jstitch.passes.fuse.keep_patterns import keep_patterns
+from jstitch.passes.graph.dce import dce
 
 Plan = Callable[[Graph], FusionPlan]
 See = Callable[[FusionPlan], None]
@@ -87,7 +90,12 @@ def contract_tree(planned: Planned, context: Context, see: See, build: Build) ->
         changed = Graph(frame.inputs, tuple(new.values()), frame.outputs)
         plan = FusionPlan(changed, plan.patterns, tuple(refusals))
     see(plan)
-    return contract_patterns(absorb_updates(plan, context), build)
+    made = contract_patterns(absorb_updates(plan, context), build)
+    return (
+        dce(replace(made, ops=sort_ops(products_back(made.ops))))
+        if any(THIN in op.attrs for op in made.ops)
+        else made
+    )
 
 
 def _contracted(op: Op, planned: Planned, context: Context, see: See, build: Build) -> Op:

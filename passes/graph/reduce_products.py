@@ -1,59 +1,122 @@
-"""Write the product of a matrix and a vector as a multiplication and a sum, as XLA:GPU does with small ones.
+"""Write the product of a matrix and few vectors as a multiplication and a sum.
 
     %s = dot_general %m, %v                            %b = broadcast %v;  %p = multiply %m, %b
                                                ->      %s = reduce add %p
     %m: [b, l, w], %v: [b, w], batch b, contract w
 
-No library is quicker than a sum over what is read once, so XLA makes a kernel of its own of it. As ops they
-are the kernels' like any others: what makes the vector, the sum, and what is made of it can share one kernel,
-as scores, softmax and mixture do in the attention of one query.
+No library is quicker than a sum over what is read once, so XLA:GPU makes a kernel of its own of a small one.
+On CPUs its library is slower, by far with batches in the middle, or with 16 bits. As ops they are kernels'
+like all others: what makes the vector, the sum, and what is made of it can share one kernel, as scores,
+softmax and mixture do in the attention of one query. On CPUs sums that no kernel takes are products again in
+the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from jstitch.ir.graph import Graph, Op
+from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
-from jstitch.ir.types import DType
+from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.context import Context
-from jstitch.passes.base.product_side import PRODUCT, Side
+from jstitch.passes.base.product_side import PRODUCT, Side, by_size, is_product
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
+from jstitch.passes.base.thin_products import THIN, Thin
 
 MULTIPLY, SUM = "stablehlo.multiply", "stablehlo.add"
 SMALL = 10_000_000  # multiplications up to which XLA:GPU does it
+FEW = 4  # vectors, where a library would have to turn the matrix first
 
 
 def reduce_products(graph: Graph, context: Context) -> Graph:
-    """The graph without such products, where products stand as the library will run them."""
-    return rewrite(graph, _rule) if context.profile.products else graph
+    """The graph without such products."""
+    return rewrite(graph, _as_xla_does if context.profile.products else _thin)
 
 
-def _rule(op: Op, producer: Producer) -> Replacement | None:
+def _as_xla_does(op: Op, producer: Producer) -> Replacement | None:
+    """For a GPU."""
     if op.name != PRODUCT or {v.tensor.dtype for v in (*op.operands, *op.results)} != {DType.F32}:
         return None
-    sides = sorted((Side.of(op, number) for number in (0, 1)), key=lambda side: -side.size(side.free))
-    matrix, vector = sides
-    size = matrix.value.tensor.size
-    if vector.size(vector.free) != 1 or not matrix.contracted or not 0 < size < SMALL:
+    matrix, vectors = by_size(op)
+    if vectors.size(vectors.free) != 1 or not matrix.contracted or not 0 < matrix.value.tensor.size < SMALL:
         return None
-    ops = tuple(_written(matrix, vector, op))
+    return _replaced(_written(matrix, vectors, op, matrix == Side.of(op, 0), {}), op)
+
+
+def _thin(op: Op, producer: Producer) -> Replacement | None:
+    """For a CPU."""
+    if not is_product(op, None):
+        return None
+    matrix, vectors = by_size(op)
+    few = 1 if matrix.leads else FEW
+    if vectors.size(vectors.free) > few or matrix.size(matrix.free) <= few:
+        return None
+    if matrix.ends_in_sums and not vectors.ends_in_sums:  # each would be looked up apart
+        return None
+    attrs = tuple((k, v) for k, v in op.attrs.items() if not k.endswith("_dimensions"))
+    thin = Thin(frozenset(v.tensor.dtype for v in op.operands), op.result.tensor.dtype, attrs)
+    view, rows = _by_batches(matrix)
+    return _replaced((view, *_written(rows, vectors, op, matrix == Side.of(op, 0), {THIN: thin})), op)
+
+
+def _replaced(made: Iterable[Op], op: Op) -> Replacement:
+    ops = tuple(made)
     return Replacement(op.results, (*ops[:-1], replace(ops[-1], results=op.results)))
 
 
-def _written(matrix: Side, vector: Side, op: Op) -> Iterator[Op]:
-    """The ops; the last makes the product's result."""
-    place: Mapping[int, int] = dict(zip(vector.paired, matrix.paired, strict=True))
-    order = sorted(vector.paired, key=place.__getitem__)
-    shape = matrix.value.shape
-    turned = build.transpose(vector.value, (*order, *vector.free))
-    flat = build.reshape(turned.result, [vector.value.shape[d] for d in order])
-    spread = build.broadcast(flat.result, shape, [place[d] for d in order])
-    product = build.elementwise(MULTIPLY, matrix.value, spread.result)
-    zero = build.splat(replace(matrix.value.tensor, shape=()), 0.0)
-    total = build.reduce(SUM, product.result, zero.result, matrix.contracted)
-    yield from (turned, flat, spread, product, zero, total)
-    kept = [d for d in range(len(shape)) if d not in matrix.contracted]
-    outer = build.transpose(total.result, [kept.index(d) for d in (*matrix.batch, *matrix.free)])
-    yield from (outer, build.reshape(outer.result, op.result.shape))
+def _by_batches(matrix: Side) -> tuple[Op, Side]:
+    """With its batch dimensions first, which are a kernel's rows, unless the last of all is one of them."""
+    rank = matrix.value.tensor.rank
+    order = (
+        range(rank) if rank - 1 in matrix.batch else sorted(range(rank), key=lambda d: d not in matrix.batch)
+    )
+    view = build.transpose(matrix.value, order)
+    batch, contracted = (tuple(map(order.index, dims)) for dims in (matrix.batch, matrix.contracted))
+    return view, Side(view.result, batch, contracted)
+
+
+def _written(matrix: Side, vectors: Side, op: Op, is_left: bool, mark: dict[str, Thin]) -> Iterator[Op]:
+    """The ops; the last makes the product's result. is_left: whether the matrix is the left operand.
+
+    Vectors are beside the matrix's last dimension, so that each of its rows is read once.
+    """
+    m, v = (build.convert(side.value, _wide(side)) for side in (matrix, vectors))
+    rank, count = matrix.value.tensor.rank, vectors.size(vectors.free)
+    beside = (rank - 1,) if count > 1 else ()
+    places = [d if d < rank - 1 else d + len(beside) for d in range(rank)]
+    shape = [*matrix.value.shape]
+    shape[rank - 1 : rank - 1] = [count for _ in beside]
+    rows = build.broadcast(m.result, shape, places)
+    spread = tuple(_spread(v.result, matrix, vectors, places, beside, shape))
+    product = build.elementwise(MULTIPLY, rows.result, spread[-1].result)
+    zero = build.splat(TensorType((), product.result.tensor.dtype), 0.0)
+    total = build.reduce(SUM, product.result, zero.result, sorted(places[d] for d in matrix.contracted))
+    yield from (m, v, rows, *spread, product, zero, replace(total, attrs={**total.attrs, **mark}))
+    kept = [d for d in range(len(shape)) if d not in total.attrs["dimensions"]]
+    free = [[places[d] for d in matrix.free], beside]
+    first, second = free if is_left else reversed(free)
+    turned = build.transpose(
+        total.result, [kept.index(d) for d in (*(places[d] for d in matrix.batch), *first, *second)]
+    )
+    shaped = build.reshape(turned.result, op.result.shape)
+    yield from (turned, shaped, build.convert(shaped.result, op.result.tensor.dtype))
+
+
+def _wide(side: Side) -> DType:
+    return max(side.value.tensor.dtype, DType.F32, key=lambda t: t.itemsize)
+
+
+def _spread(
+    v: Value, matrix: Side, vectors: Side, places: Sequence[int], beside: Sequence[int], shape: Sequence[int]
+) -> Iterator[Op]:
+    """Vectors, repeated for every row of the matrix. beside: their dimension there, if they are several."""
+    own = dict(zip(vectors.paired, (places[d] for d in matrix.paired), strict=True))
+    order = sorted(own, key=own.__getitem__)
+    turned = build.transpose(v, (*order, *vectors.free))
+    count = [shape[d] for d in beside]
+    flat = build.reshape(turned.result, (*(v.shape[d] for d in order), *count))
+    dims = [*(own[d] for d in order), *beside]
+    sorted_dims = sorted(dims)
+    between = build.transpose(flat.result, [dims.index(d) for d in sorted_dims])
+    yield from (turned, flat, between, build.broadcast(between.result, shape, sorted_dims))

@@ -15,38 +15,13 @@ from dataclasses import replace
 from jstitch.device_spec import DeviceSpec
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpClass, build, lookup
-from jstitch.ir.types import HALVES, DType, TensorType
-from jstitch.passes.base.product_side import PRODUCT, Shape, Side
+from jstitch.ir.types import DType, TensorType
+from jstitch.passes.base.product_side import PRODUCT, Shape, Side, is_product
 from jstitch.passes.base.row_access import ROWS
-from jstitch.passes.base.tensor_cores import TENSOR_CORES
 from jstitch.passes.lower.build_nest import CannotLowerError
 
 MULTIPLY, ADD, CONVERT = "stablehlo.multiply", "stablehlo.add", "stablehlo.convert"
 TRANSPOSE = "stablehlo.transpose"
-
-
-def is_product(op: Op, device: DeviceSpec | None) -> bool:
-    """Whether kernels can make it, summed in f32: on a CPU of f32 or bf16, on a GPU of two of 16 bits."""
-    if op.name != PRODUCT or not all(v.tensor.size for v in op.operands):
-        return False
-    types = [v.tensor.dtype for v in op.operands]
-    algorithm = op.attrs.get("algorithm") or None
-    made = {*types, op.result.tensor.dtype}
-    if device is None:
-        floats = made <= {DType.F32, DType.BF16}
-    else:
-        alike = len(set(types)) == 1 and {*types} <= {*HALVES} and made <= {*types, DType.F32}
-        floats = alike and device.capability >= TENSOR_CORES
-    return floats and algorithm in (None, _sums_in_f32(*types))
-
-
-def _sums_in_f32(left: DType, right: DType) -> str:
-    """The algorithm that kernels have: operands as they are, and one sum."""
-    return (
-        f"#stablehlo.dot_algorithm<lhs_precision_type = {left.value}, rhs_precision_type = {right.value},"
-        " accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1,"
-        " num_primitive_operations = 1, allow_imprecise_accumulation = false>"
-    )
 
 
 def write_products(ops: Sequence[Op], device: DeviceSpec | None = None) -> list[Op]:

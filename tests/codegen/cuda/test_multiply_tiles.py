@@ -72,7 +72,7 @@ SHAPES: tuple[tuple[Callable[..., Any], list[tuple[int, ...]]], ...] = (
 BOTH_WAYS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], int]] = {
     "attention": (gradient(attention), [(2, 64, 16), (2, 48, 16), (2, 48, 24)], 4),
     "heads": (several_heads, [(2, 48, 4, 16), (2, 48, 2, 16), (2, 48, 2, 16)], 2),
-    "gradient of heads": (gradient(several_heads), [(1, 48, 4, 16), (1, 48, 2, 16), (1, 48, 2, 16)], 2),
+    "gradient of heads": (gradient(several_heads), [(1, 48, 4, 16), (1, 48, 2, 16), (1, 48, 2, 16)], 3),
 }
 """Functions, shapes, and how many products are in kernels."""
 

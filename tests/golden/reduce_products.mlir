@@ -19,7 +19,7 @@ func.func @main(%m: tensor<2x5x3x4xf32>, %v: tensor<2x3x4xf32>) -> tensor<2x3x5x
 // CHECK-NEXT{LITERAL}:   %8 = stablehlo.constant {value = dense<0.0>} : tensor<f32>  // -:5
 // CHECK-NEXT{LITERAL}:   %9 = stablehlo.reduce %7, %8 {dimensions = (3,), monoid = stablehlo.add} : tensor<2x5x3xf32>  // -:5
 // CHECK-NEXT{LITERAL}:     region 0(%arg2: tensor<f32>, %arg3: tensor<f32>) -> (%10) {
-// CHECK-NEXT{LITERAL}:       %10 = stablehlo.add %arg2, %arg3 : tensor<f32>
+// CHECK-NEXT{LITERAL}:       %10 = stablehlo.add %arg2, %arg3 : tensor<f32>  // -:5
 // CHECK-NEXT{LITERAL}:     }
 // CHECK-NEXT{LITERAL}:   %11 = stablehlo.transpose %9 {permutation = (0, 2, 1)} : tensor<2x3x5xf32>  // -:5
 // CHECK-NEXT{LITERAL}:   %12 = stablehlo.reshape %11 : tensor<2x3x5xf32>  // -:5

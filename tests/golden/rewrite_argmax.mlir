@@ -28,7 +28,7 @@ func.func @main(%x: tensor<4x8xf32>) -> tensor<4xi32> {
 // CHECK-NEXT{LITERAL}:   %2 = stablehlo.iota {iota_dimension = 1} : tensor<4x8xi32>  // -:7
 // CHECK-NEXT{LITERAL}:   %3 = stablehlo.reduce %arg0, %0 {dimensions = (1,), monoid = stablehlo.maximum} : tensor<4xf32>  // -:8
 // CHECK-NEXT{LITERAL}:     region 0(%arg1: tensor<f32>, %arg2: tensor<f32>) -> (%4) {
-// CHECK-NEXT{LITERAL}:       %4 = stablehlo.maximum %arg1, %arg2 : tensor<f32>
+// CHECK-NEXT{LITERAL}:       %4 = stablehlo.maximum %arg1, %arg2 : tensor<f32>  // -:8
 // CHECK-NEXT{LITERAL}:     }
 // CHECK-NEXT{LITERAL}:   %5 = stablehlo.broadcast_in_dim %3 {broadcast_dimensions = (0,)} : tensor<4x8xf32>  // -:8
 // CHECK-NEXT{LITERAL}:   %6 = stablehlo.compare %arg0, %5 {comparison_direction = EQ} : tensor<4x8xi1>  // -:8
@@ -41,7 +41,7 @@ func.func @main(%x: tensor<4x8xf32>) -> tensor<4xi32> {
 // CHECK-NEXT{LITERAL}:   %13 = stablehlo.constant {value = dense<2147483647>} : tensor<i32>  // -:8
 // CHECK-NEXT{LITERAL}:   %14 = stablehlo.reduce %12, %13 {dimensions = (1,), monoid = stablehlo.minimum} : tensor<4xi32>  // -:8
 // CHECK-NEXT{LITERAL}:     region 0(%arg3: tensor<i32>, %arg4: tensor<i32>) -> (%15) {
-// CHECK-NEXT{LITERAL}:       %15 = stablehlo.minimum %arg3, %arg4 : tensor<i32>
+// CHECK-NEXT{LITERAL}:       %15 = stablehlo.minimum %arg3, %arg4 : tensor<i32>  // -:8
 // CHECK-NEXT{LITERAL}:     }
 // CHECK-NEXT{LITERAL}:   %16 = stablehlo.constant {value = dense<8>} : tensor<4xi32>  // -:8
 // CHECK-NEXT{LITERAL}:   %17 = stablehlo.subtract %14, %16 : tensor<4xi32>  // -:8

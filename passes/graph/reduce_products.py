@@ -13,16 +13,16 @@ the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import build
+from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.product_side import PRODUCT, Side, by_size, is_product
-from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
-from jstitch.passes.base.thin_products import THIN, Thin
+from jstitch.passes.base.rewrite import Producer, Replacement, is_loop, rewrite
+from jstitch.passes.base.thin_products import CONVERT, THIN, Thin
 
 MULTIPLY, SUM = "stablehlo.multiply", "stablehlo.add"
 SMALL = 10_000_000  # multiplications up to which XLA:GPU does it
@@ -31,7 +31,16 @@ FEW = 4  # vectors, where a library would have to turn the matrix first
 
 def reduce_products(graph: Graph, context: Context) -> Graph:
     """The graph without such products."""
-    return rewrite(graph, _as_xla_does if context.profile.products else _thin)
+    if context.profile.products:
+        return rewrite(graph, _as_xla_does)
+    stays = _unchanged(graph)
+    return rewrite(graph, lambda op, producer: _thin(op, producer, stays))
+
+
+def _unchanged(graph: Graph) -> set[Value]:
+    """What a loop reads again at every turn: XLA makes it what its library wants once, before the loop."""
+    bodies = [region for op in graph.walk() if is_loop(op) for region in op.regions]
+    return {v for body in bodies for v in (*body.captures, *({*body.inputs} & {*body.outputs}))}
 
 
 def _as_xla_does(op: Op, producer: Producer) -> Replacement | None:
@@ -44,13 +53,15 @@ def _as_xla_does(op: Op, producer: Producer) -> Replacement | None:
     return _replaced(_written(matrix, vectors, op, matrix == Side.of(op, 0), {}), op)
 
 
-def _thin(op: Op, producer: Producer) -> Replacement | None:
-    """For a CPU."""
+def _thin(op: Op, producer: Producer, stays: Set[Value]) -> Replacement | None:
+    """For a CPU. stays: in loops."""
     if not is_product(op, None):
         return None
     matrix, vectors = by_size(op)
     few = 1 if matrix.leads else FEW
     if vectors.size(vectors.free) > few or matrix.size(matrix.free) <= few:
+        return None
+    if _source(matrix.value, producer) in stays:
         return None
     if matrix.ends_in_sums and not vectors.ends_in_sums:  # each would be looked up apart
         return None
@@ -58,6 +69,15 @@ def _thin(op: Op, producer: Producer) -> Replacement | None:
     thin = Thin(frozenset(v.tensor.dtype for v in op.operands), op.result.tensor.dtype, attrs)
     view, rows = _by_batches(matrix)
     return _replaced((view, *_written(rows, vectors, op, matrix == Side.of(op, 0), {THIN: thin})), op)
+
+
+def _source(v: Value, producer: Producer) -> Value:
+    """What it is another form of."""
+    while (op := producer(v)) is not None and len(op.operands) == 1:
+        if op.name != CONVERT and lookup(op.name).op_class is not OpClass.SHAPE:
+            break
+        (v,) = op.operands
+    return v
 
 
 def _replaced(made: Iterable[Op], op: Op) -> Replacement:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 
 import jstitch
 from jstitch.ir.graph import Graph
@@ -101,6 +102,21 @@ def test_nothing_is_made_of_nothing() -> None:
         args = [np.ones(shape, np.float32) for shape in shapes]
         _, after, _ = as_sums(lambda x, y: x @ y, *args)
         assert products(after)
+
+
+def test_weights_of_loops_stay_products() -> None:
+    """They are turned and widened once; what changes from turn to turn is a sum."""
+
+    def weights(w: Any, h: Any) -> Any:
+        return lax.fori_loop(0, 50, lambda i, h: jnp.tanh(w @ h), h)
+
+    def changing(w: Any, h: Any) -> Any:
+        return lax.fori_loop(0, 50, lambda i, s: (s[0] * 0.5, jnp.tanh(s[0] @ s[1])), (w, h))[1]
+
+    args = np.ones((8, 8), np.float32) / 9, np.ones(8, np.float32)
+    for f, expected in ((weights, False), (changing, True)):
+        _, after, _ = as_sums(f, *args)
+        assert any(THIN in op.attrs for op in after.walk()) == expected
 
 
 def decode(q: Any, keys: Any, values: Any, length: Any) -> Any:

@@ -60,13 +60,19 @@ class _Factor:
                 dims = tuple(dims[d] for d in op.attrs["broadcast_dimensions"])
             elif op.name == TRANSPOSE:
                 dims = tuple(dims[op.attrs["permutation"].index(d)] for d in range(len(dims)))
-            elif op.name != CONVERT or op.operands[0].tensor.dtype not in narrow:
+            elif op.name != CONVERT or not _widens(op, narrow):
                 break
             (v,) = op.operands
         return cls(v, dims)
 
     def where(self, places: Iterable[int]) -> tuple[int, ...]:
         return tuple(map(self.dims.index, places))
+
+
+def _widens(op: Op, narrow: frozenset[DType]) -> bool:
+    """A conversion; others round, as the program says."""
+    before, after = op.operands[0].tensor.dtype, op.results[0].tensor.dtype
+    return before in narrow and (before is after or before.itemsize < after.itemsize)
 
 
 def _product(total: Op, makers: Mapping[Value, Op]) -> Iterator[Op]:

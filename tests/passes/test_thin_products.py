@@ -14,6 +14,8 @@ import pytest
 from jax import lax
 
 import jstitch
+from jstitch.frontend.importer import import_module
+from jstitch.frontend.mlir import parse_module
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
@@ -102,6 +104,26 @@ def test_nothing_is_made_of_nothing() -> None:
         args = [np.ones(shape, np.float32) for shape in shapes]
         _, after, _ = as_sums(lambda x, y: x @ y, *args)
         assert products(after)
+
+
+ROUNDED = """
+func.func @main(%x: tensor<9x5xf32>, %y: tensor<5xf32>) -> tensor<9xf32> {
+  %r = stablehlo.convert %x : (tensor<9x5xf32>) -> tensor<9x5xbf16>
+  %s = stablehlo.dot_general %r, %y, contracting_dims = [1] x [0]
+    : (tensor<9x5xbf16>, tensor<5xf32>) -> tensor<9xf32>
+  return %s : tensor<9xf32>
+}
+"""
+
+
+def test_what_is_rounded_stays_rounded() -> None:
+    """A matrix that the program rounds to bf16, and a vector of f32."""
+    before = import_module(parse_module(ROUNDED))
+    after = reduce_products(before, CPU)
+    assert any(THIN in op.attrs for op in after.walk())
+    args = np.full((9, 5), 1 + 2**-12, np.float32), np.ones(5, np.float32)
+    for ops in (after.ops, products_back(after.ops)):
+        np.testing.assert_array_equal(interpret(replace(after, ops=tuple(ops)), args)[0], np.float32(5.0))
 
 
 def test_weights_of_loops_stay_products() -> None:

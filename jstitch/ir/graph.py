@@ -56,11 +56,14 @@ class Op:
     scope: str = ""
 
     def located(self, origin: Op) -> Op:
-        """This op, and what is in it, where `origin` stands in the user's code, unless it has a place."""
+        """This op, and those right in it, where `origin` stands in the user's code, unless it has a place."""
         if self.loc or self.scope:
             return self
-        regions = (replace(r, ops=tuple(op.located(origin) for op in r.ops)) for r in self.regions)
-        return replace(self, loc=origin.loc, scope=origin.scope, regions=tuple(regions))
+        regions = (replace(r, ops=tuple(op._placed(origin) for op in r.ops)) for r in self.regions)
+        return replace(self._placed(origin), regions=tuple(regions))
+
+    def _placed(self, origin: Op) -> Op:
+        return self if self.loc or self.scope else replace(self, loc=origin.loc, scope=origin.scope)
 
     @property
     def result(self) -> Value:

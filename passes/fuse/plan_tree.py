@@ -91,11 +91,9 @@ def contract_tree(planned: Planned, context: Context, see: See, build: Build) ->
         plan = FusionPlan(changed, plan.patterns, tuple(refusals))
     see(plan)
     made = contract_patterns(absorb_updates(plan, context), build)
-    return (
-        dce(replace(made, ops=sort_ops(products_back(made.ops))))
-        if any(THIN in op.attrs for op in made.ops)
-        else made
-    )
+    if not any(THIN in op.attrs for op in made.ops):
+        return made
+    return dce(replace(made, ops=sort_ops(products_back(made.ops))))
 
 
 def _contracted(op: Op, planned: Planned, context: Context, see: See, build: Build) -> Op:

@@ -59,7 +59,7 @@ def _thin(op: Op, producer: Producer, stays: Set[Value]) -> Replacement | None:
         return None
     matrix, vectors = by_size(op)
     few = 1 if matrix.leads else FEW
-    if vectors.size(vectors.free) > few or matrix.size(matrix.free) <= few:
+    if not matrix.contracted or vectors.size(vectors.free) > few or matrix.size(matrix.free) <= few:
         return None
     if _source(matrix.value, producer) in stays:
         return None

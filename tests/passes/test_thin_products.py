@@ -91,6 +91,7 @@ def test_which_are_sums() -> None:
         "nbk,bmk->nbm": True,
         "nk,lk->nl": False,
         "nk,k->": False,
+        "bn,b->bn": False,
     }
     sizes = {"b": 2, "n": 9, "k": 5, "m": FEW, "l": 8}
     for spec, expected in kinds.items():

@@ -41,6 +41,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "remote",
         "columns",
         "blocks",
+        "tf32",
         "chains",
         *MEMORY,
         *(p for p in OPTIONAL_PASSES if p != "choose_schedules"),

@@ -22,6 +22,7 @@ from jstitch.ir.graph import Value
 from jstitch.ir.ops import OpDef, lookup
 from jstitch.ir.ops import numerics as n
 from jstitch.ir.ops.build import elementwise
+from jstitch.ir.ops.convert import CONVERT_TF32
 from jstitch.ir.ops.evaluate import run_op
 from jstitch.ir.types import DType, TensorType
 
@@ -290,6 +291,7 @@ def _others(rows: Iterable[tuple[str, int, Function]], takes: Takes = Takes.OTHE
 _NARROW = {name: d for d in DType if (name := n.kernel_name(d)) is not None}
 _others((f"convert_{name}", 1, _convert(dtype)) for name, dtype in _NARROW.items())
 _others((f"bitcast_{name}", 1, _bitcast(dtype)) for name, dtype in _NARROW.items())
+_others([("convert_tf32", 1, _reference(CONVERT_TF32))])
 _others([("select", 3, _select)])
 _others([("quotient", 2, _quotient), ("remainder_pos", 2, _remainder)], Takes.INDICES)
 _others([("clamp_index", 3, _clamp)], Takes.INDICES)

@@ -223,10 +223,11 @@ class AwaitCopies:
 
 @dataclass(frozen=True)
 class LoadMatrices:
-    """array[first + n] = the thread's part of matrix n of four, of 8 x 8 elements of 16 bits.
+    """array[first + n] = the thread's part of matrix n of four, of 8 rows of 16 bytes.
 
-    memory[at]: in thread 8 * n + i of the warp, the first of the eight elements of row i of matrix n. Thread
-    4 * i + j holds elements 2 * j and 2 * j + 1 of row i; turned: of column i.
+    memory[at]: in thread 8 * n + i of the warp, the first element of row i of matrix n. Thread 4 * i + j
+    holds the 4 bytes number j of row i: elements 2 * j and 2 * j + 1 of 16 bits, or element j of f32; turned,
+    which elements of 16 bits may be: of column i.
     """
 
     array: str
@@ -242,13 +243,17 @@ class MultiplyAdd:
     """sums[i, j] += sum over k of left[i, k] * right[k, j], 16 x 8 x 16 elements, by a warp (mma.m16n8k16).
 
     Arrays, each with the first element of the thread's part: four sums of f32; four pairs of the left
-    operand, two of the right one, of elements of `dtype`.
+    operand, two of the right one, of elements of `dtype`. Those of f32 are rounded to tf32 before, and single
+    elements instead of pairs: 16 x 8 x 8 (mma.m16n8k8).
     """
 
     sums: Elements
     left: Elements
     right: Elements
     dtype: DType
+
+
+PIECE_BYTES = 16  # of one copy, of a row of a matrix
 
 
 class Scope(enum.Enum):

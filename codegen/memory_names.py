@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from jstitch.ir.ops.numerics import kernel_name
-from jstitch.ir.types import DType
+from jstitch.ir.types import HALVES, DType
 
 WIDTHS = (1, 2, 4, 8, 16)
 
@@ -40,8 +40,7 @@ _ALL = (
     for width in WIDTHS
 )
 _MATRICES = (
-    MemoryName(verb, True, dtype, 8)
-    for verb in ("copy", "matrices", "turned")
-    for dtype in (DType.F16, DType.BF16)
+    *(MemoryName(verb, True, d, 8) for verb in ("copy", "matrices", "turned") for d in HALVES),
+    *(MemoryName(verb, True, DType.F32, 4) for verb in ("copy", "matrices")),
 )
 MEMORY = {found.name: found for found in (*_ALL, *_MATRICES)}

@@ -13,6 +13,7 @@ from functools import singledispatch
 
 from jstitch.codegen.branches import indent
 from jstitch.codegen.launch_ir import (
+    PIECE_BYTES,
     Address,
     Assign,
     AwaitCopies,
@@ -178,10 +179,15 @@ def _(s: Barrier) -> Iterable[str]:
     yield f"{call}  # {s.why}"
 
 
+def _piece(dtype: DType) -> str:
+    """16 bytes of such elements."""
+    return f"{suffix(dtype)}x{PIECE_BYTES // dtype.itemsize}"
+
+
 @_lines.register
 def _(s: CopyAsync) -> Iterable[str]:
     places = f"{_first(s.to)}, {print_index(s.at)}, {s.source.pointer}, {print_index(s.place)}"
-    yield f"shared_copy_{suffix(s.dtype)}x8({places})"
+    yield f"shared_copy_{_piece(s.dtype)}({places})"
 
 
 @_lines.register
@@ -198,7 +204,7 @@ def _(s: AwaitCopies) -> Iterable[str]:
 def _(s: LoadMatrices) -> Iterable[str]:
     verb = "turned" if s.turned else "matrices"
     places = f"{_first(s.memory)}, {print_index(s.at)}, {s.array}, {print_index(s.first)}"
-    yield f"shared_{verb}_{suffix(s.dtype)}x8({places})"
+    yield f"shared_{verb}_{_piece(s.dtype)}({places})"
 
 
 @_lines.register

@@ -20,6 +20,10 @@ MAX_REGISTERS = 255
 """Most registers of one thread, on every device since sm_35."""
 
 
+MANY_REGISTERS, ENOUGH_REGISTERS = 48, 64
+"""Of a thread: below the first, and with the second, the assembler spills nothing that it need not."""
+
+
 @dataclass(frozen=True)
 class DeviceSpec:
     """One GPU. Sizes in bytes, bandwidth in bytes per second, times in seconds, clock in hertz.
@@ -27,6 +31,7 @@ class DeviceSpec:
     capability: (major, minor). shared_per_block: without opting in; shared_optin: at most.
     shared_reserved: what the driver takes from each CTA's share; shared_unit: granularity of shares.
     ptx_version: the `.version` to emit, the oldest that has what the kernels need.
+    tf32: whether products of f32 may be of tf32, as XLA's are: not where NVIDIA_TF32_OVERRIDE=0 forbids it.
     launch_seconds: what one more kernel costs in a stream. An estimate; CUDA graphs halve it, roughly.
     tensor_macs: products of 16-bit floats that an SM adds up in f32 in a cycle; warp_macs: by instructions of
     one warp (mma.sync), which newer architectures are not fastest with.
@@ -55,6 +60,7 @@ class DeviceSpec:
     registers_per_block: int = 65536
     shared_per_block: int = 49152
     launch_seconds: float = 2.0e-6
+    tf32: bool = True
 
     @property
     def arch(self) -> str:
@@ -206,6 +212,21 @@ def occupancy(spec: DeviceSpec, threads: int, registers: int, shared_bytes: int)
         _blocks_by_registers(spec, warps, registers),
         spec.shared_per_sm // _round_up(max(1, shared_bytes + spec.shared_reserved), spec.shared_unit),
     )
+
+
+def few_at_once(capability: tuple[int, int], threads: int, registers: int, shared_bytes: int) -> int:
+    """CTAs that an SM holds at most, where so few that registers need not be saved for more; else 0.
+
+    registers: that a thread needs at least; where these are many, no more CTAs are wanted than have enough.
+    """
+    limits = _LIMITS.get(capability)
+    if limits is None:
+        return 0
+    share = _round_up(shared_bytes + limits.shared_reserved, limits.shared_unit)
+    held, free = limits.shared_per_sm // max(1, share), DeviceSpec.registers_per_sm // threads
+    if MANY_REGISTERS < registers <= ENOUGH_REGISTERS:
+        held = min(held, free // ENOUGH_REGISTERS)
+    return held if held * ENOUGH_REGISTERS <= free else 0
 
 
 def _blocks_by_registers(spec: DeviceSpec, warps: int, registers: int) -> int:

@@ -98,6 +98,11 @@ def bitcast(dtype_name: str) -> Any:
     return declare(name, 1, typing, bitcast.__doc__)
 
 
+def of_singles(name: str, build: Build) -> Any:
+    """A function of an f32 whose result is one, too."""
+    return declare(name, 1, lambda _: (types.float32(types.float32), emitter(build)), build.__doc__)
+
+
 def of_words(name: str, build: Build) -> Any:
     """A function of a u32 that holds two narrow floats; its result is an f32."""
     return declare(name, 1, lambda _: (types.float32(types.uint32), emitter(build)), build.__doc__)

@@ -6,6 +6,7 @@ even. NaN stays NaN. Nothing here depends on denormal f32 arithmetic, which XLA'
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from llvmlite import binding, ir
@@ -120,6 +121,12 @@ def _rounded_bf16(x: Value) -> Value:
     bits = x.bits()
     rounded = bits + 0x7FFF + (bits.shift_down(16) & 1)
     return select(x.is_nan(), bits | 0x400000, rounded)
+
+
+def convert_tf32(x: Value) -> Value:
+    """The nearest f32 with ten bits of mantissa, of two the larger one; what is no number stays."""
+    near = ((x.bits() + (1 << 12)) & -(1 << 13)).as_float()
+    return select(x.abs() < math.inf, near, x)
 
 
 def _round_bits(magnitude: Value, form: Narrow) -> Value:

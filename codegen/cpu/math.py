@@ -44,6 +44,7 @@ _OWN = {
         for name, form in conversion.STORAGE.items()
         if form.narrow is None and name != "bool"
     },
+    "convert_tf32": conversion.of_singles("convert_tf32", convert.convert_tf32),
     "low_bf16": conversion.of_words("low_bf16", convert.low_bf16),
     "high_bf16": conversion.of_words("high_bf16", convert.high_bf16),
     "pack_bf16": conversion.to_words("pack_bf16", convert.pack_bf16),

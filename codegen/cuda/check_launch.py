@@ -13,6 +13,7 @@ from jstitch.codegen.cuda.deal import WARP
 from jstitch.codegen.cuda.exchange import TEAM_BARRIERS
 from jstitch.codegen.interval import Interval, point
 from jstitch.codegen.launch_ir import (
+    PIECE_BYTES,
     AwaitCopies,
     Barrier,
     CommitCopies,
@@ -80,20 +81,20 @@ class _LaunchCheck(BodyCheck):
                 super().own(s, alike)
 
     def matrices(self, s: CopyAsync | LoadMatrices, alike: int) -> None:
-        """What is copied, or read by a warp: eight neighbours of 16 bits, at a multiple of 16 bytes."""
-        at = self.index(s.at)
+        """What is copied, or read by a warp: neighbours of 16 bytes, at a multiple of so many."""
+        at, count = self.index(s.at), PIECE_BYTES // s.dtype.itemsize
         if isinstance(s, LoadMatrices):
             self.together(s, "matrices of a warp", WARP, alike)
             self.element(s.array, self.index(s.first), 4)
         else:
             self.pointer(s.source.pointer)
-            self.aligned(s, self.index(s.place))
-        self.aligned(s, at)
-        self.shared(s, s.memory if isinstance(s, LoadMatrices) else s.to, at, 8, s.dtype.itemsize)
+            self.aligned(s, self.index(s.place), count)
+        self.aligned(s, at, count)
+        self.shared(s, s.memory if isinstance(s, LoadMatrices) else s.to, at, count, s.dtype.itemsize)
 
-    def aligned(self, s: Statement, at: Value) -> None:
-        if at.multiple % 8:
-            self.complain(s, f"begins at a multiple of {at.multiple} elements, of 8 it should be")
+    def aligned(self, s: Statement, at: Value, count: int) -> None:
+        if at.multiple % count:
+            self.complain(s, f"begins at a multiple of {at.multiple} elements, of {count} it should be")
 
     # -- who is there ---------------------------------------------------------------------------------
 

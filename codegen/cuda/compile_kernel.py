@@ -23,8 +23,19 @@ from numba.cuda.extending import intrinsic
 
 from jstitch.codegen.cuda.builder import Builder
 from jstitch.codegen.cuda.lower_text import lower_function
-from jstitch.codegen.cuda.ptx_text import entry_name, finish, parameter, parse_version
+from jstitch.codegen.cuda.ptx import PtxError
+from jstitch.codegen.cuda.ptx_text import (
+    MANY,
+    RESIDENT,
+    entry_name,
+    finish,
+    parameter,
+    parse_version,
+    with_resident,
+)
+from jstitch.codegen.cuda.registers import needed_registers
 from jstitch.codegen.cuda.source import CudaSource, Launch
+from jstitch.device_spec import few_at_once
 from jstitch.errors import UnsupportedError
 
 _numba: Any = types
@@ -64,7 +75,18 @@ def compile_launch(source: CudaSource, launch: Launch, capability: tuple[int, in
             raise
         raise problems[0].with_traceback(None) from None
     entry = entry_name(source.name, launch.function)
-    return finish(text, entry, launch.block, version, len(launch.parameters))
+    text = finish(text, entry, launch.block, version, len(launch.parameters))
+    if len(launch.parameters) > MANY:
+        return with_resident(text, RESIDENT)
+    return with_resident(text, few_at_once(capability, launch.block, _registers(text), launch.shared_bytes))
+
+
+def _registers(text: str) -> int:
+    """That a thread needs; 0 where the text is none that we can read."""
+    try:
+        return needed_registers(text)
+    except PtxError:
+        return 0
 
 
 def _check_version(capability: tuple[int, int], ptx_version: str) -> None:

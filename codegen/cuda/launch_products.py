@@ -17,7 +17,7 @@ from jstitch.codegen.comments import stage_notes
 from jstitch.codegen.cuda.deal import WARP
 from jstitch.codegen.cuda.homes import TOO_LARGE, Common, Homes, NoRoom
 from jstitch.codegen.cuda.launch_lane import LaneCode, RowLane
-from jstitch.codegen.cuda.multiply_tiles import TiledProduct
+from jstitch.codegen.cuda.multiply_tiles import TiledProduct, left_tile
 from jstitch.codegen.cuda.share_arena import ALIGN, lowest_gap
 from jstitch.codegen.cuda.tiling import SMALLER, TILE, InMemory, InShared, Tiling, pitch_of
 from jstitch.codegen.cuda.traffic import traffic
@@ -54,8 +54,9 @@ from jstitch.codegen.step_places import in_steps
 from jstitch.codegen.tile_lives import Point, asked, tile_lives, touched_tiles
 from jstitch.ir.index import Index, Var, add, atoms, const, mul, var
 from jstitch.ir.reason import Reason
-from jstitch.ir.types import HALVES, TensorType
+from jstitch.ir.types import HALVES, DType, TensorType
 
+MULTIPLIED = (*HALVES, DType.F32)
 PLACE = Var(ROW_IN_STEP, FAR)
 NEXT = "all rows are there"
 HELD = "left operands are there"
@@ -224,11 +225,16 @@ class _ProductLane:
 
     def _sized(self, b: Buffer, first: int, last: int) -> _Tile:
         """Left operands have whole tiles of rows and depths."""
-        columns = b.type.size // self.lane.step
-        rows = self.lane.step
-        if b.type.dtype in HALVES:
+        columns, rows = b.type.size // self.lane.step, self.lane.step
+        is_left = b in self._left or b.type.dtype in HALVES
+        if is_left:
             rows = -(-rows // TILE) * TILE
-        return _Tile(b, rows, pitch_of(columns, b.type.dtype), first, last)
+        return _Tile(b, rows, pitch_of(columns, b.type.dtype, by_matrices=is_left), first, last)
+
+    @cached_property
+    def _left(self) -> set[Buffer]:
+        """Tiles that products have on their left."""
+        return {part.product.left.buffer for part in self.parts if isinstance(part, _Multiplied)}
 
     def _lives(self) -> dict[Buffer, tuple[int, int]]:
         return tile_lives([Point(part.turn, (*asked(part.turn), *_touched(part))) for part in self.parts])
@@ -276,8 +282,7 @@ class _ProductLane:
                 case _Multiplied(Product(left=left), Stage(turn=Loop() as loop)) if not self._is_tile(left):
                     if loop.var not in atoms([left.first]):
                         m, _, k = part.product.sizes
-                        dtype = left.buffer.type.dtype
-                        found[n] = known.setdefault(left, InShared(const(end), pitch_of(k, dtype), dtype))
+                        found[n] = known.setdefault(left, left_tile(end, k, left.buffer.type.dtype))
                         end = max(end, found[n].base.const + found[n].bytes_of(m))
         return found
 
@@ -313,9 +318,10 @@ class _ProductLane:
     def product(self, n: int, part: _Multiplied) -> TiledProduct:
         product = part.product
         left, right, result = (self._matrix(m) for m in (product.left, product.right, product.result))
-        if isinstance(right, InShared) or {left.dtype, right.dtype} not in [{d} for d in HALVES]:
+        if isinstance(right, InShared) or left.dtype is not right.dtype or left.dtype not in MULTIPLIED:
             raise NoRoom(f"a product of {left.dtype.value} and {right.dtype.value}")
-        forms = (Tiling(product.sizes, self.block // WARP, *form) for form in SMALLER)
+        what = product.sizes, right.dtype.itemsize, self.block // WARP
+        forms = (Tiling(*what, *form) for form in SMALLER)
         where = left, right, result, self.held_bytes, self.held.get(n)
         made = [TiledProduct(f"{self.tag}{n}", form, *where) for form in forms]
         return next((p for p in made if self.held_bytes + p.nbytes <= self.limit), made[-1])

@@ -32,6 +32,7 @@ _OWN: dict[str, Function] = {
     **{f.name: f for f in (arithmetic.quotient, arithmetic.remainder_pos, arithmetic.clamp_index)},
     **{f"convert_{dtype}": narrow.conversion(dtype) for dtype in STORAGE},
     **{f"bitcast_{dtype}": narrow.bitcast(dtype) for dtype in KINDS if dtype != "bool"},
+    "convert_tf32": narrow.CONVERT_TF32,
     **memory.FUNCTIONS,
     **lanes.FUNCTIONS,
     **matrices.FUNCTIONS,

@@ -4,6 +4,7 @@
     commit_copies(); await_copies(1)        groups of them; at most one is under way afterwards
     shared_matrices_bf16x8(o, i, w, 0)      ldmatrix.x4: words w[0] to w[3]; shared_turned_...: .trans
     multiply_add_bf16(s, 0, a, 0, b, 2)     mma.m16n8k16: s[0..3] += a[0..3] * b[2..3]
+    multiply_add_f32(s, 0, a, 0, b, 2)      mma.m16n8k8 of tf32, to which a and b are rounded already
 
 LLVM 7, which libNVVM reads for most GPUs, knows none of them: they are inline PTX.
 """
@@ -29,6 +30,7 @@ from jstitch.codegen.cuda.scalar import (
     Storage,
     describe,
 )
+from jstitch.codegen.launch_ir import PIECE_BYTES
 
 WORD, FLOAT, VOID = ir.IntType(32), ir.FloatType(), ir.VoidType()
 U32 = INTEGERS["u32"]
@@ -80,29 +82,39 @@ def _await(builder: Builder, arguments: Sequence[Argument]) -> None:
     _asm(builder, f"cp.async.wait_group {pending};", "~{memory}", VOID)
 
 
+def _held(dtype: Storage) -> Kind:
+    """What a register holds of an operand: a pair, or an f32."""
+    return F32 if dtype.name == "f32" else U32
+
+
 def _matrices(name: str, dtype: Storage, way: str) -> Emit:
     text = f"ldmatrix.sync.aligned.m8n8.x4{way}.shared.b16 {{$0, $1, $2, $3}}, [$4];"
+    kind = _held(dtype)
 
     def emit(builder: Builder, arguments: Sequence[Argument]) -> None:
         tile, index, array, first = arguments
-        cells = _cells(name, array, first, 4, U32)
+        cells = _cells(name, array, first, 4, kind)
         words = ir.LiteralStructType([WORD] * 4)
         at = _in_arena(builder, name, dtype, tile, index)
         found = _asm(builder, text, "=r,=r,=r,=r,r,~{memory}", words, at)
         for n, cell in enumerate(cells):
-            builder.store(builder.extract_value(found, n), cell.pointer)
+            builder.store(builder.bitcast(builder.extract_value(found, n), kind.llvm), cell.pointer)
 
     return emit
 
 
 def _multiply_add(name: str, dtype: Storage) -> Emit:
-    shape = f"mma.sync.aligned.m16n8k16.row.col.f32.{dtype.name}.{dtype.name}.f32"
+    kind = _held(dtype)
+    element, depth = ("tf32", 8) if kind is F32 else (dtype.name, 16)
+    shape = f"mma.sync.aligned.m16n8k{depth}.row.col.f32.{element}.{element}.f32"
     text = f"{shape} {{$0, $1, $2, $3}}, {{$4, $5, $6, $7}}, {{$8, $9}}, {{$10, $11, $12, $13}};"
 
     def emit(builder: Builder, arguments: Sequence[Argument]) -> None:
         s, i, a, j, b, k = arguments
-        sums, left, right = _cells(name, s, i, 4, F32), _cells(name, a, j, 4, U32), _cells(name, b, k, 2, U32)
-        values = [read(builder, cell) for cell in (*left, *right, *sums)]
+        sums, left = _cells(name, s, i, 4, F32), _cells(name, a, j, 4, kind)
+        right = _cells(name, b, k, 2, kind)
+        words = [builder.bitcast(read(builder, cell), WORD) for cell in (*left, *right)]
+        values = [*words, *(read(builder, cell) for cell in sums)]
         floats = ir.LiteralStructType([FLOAT] * 4)
         found = builder.inline(text, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", floats, *values)
         for n, cell in enumerate(sums):
@@ -113,18 +125,19 @@ def _multiply_add(name: str, dtype: Storage) -> Emit:
 
 def _family(dtype: Storage) -> list[Function]:
     """Those of one type of elements."""
-    copy, plain, turned = (f"shared_{verb}_{dtype.name}x8" for verb in ("copy", "matrices", "turned"))
+    piece = f"{dtype.name}x{PIECE_BYTES // dtype.itemsize}"
+    copy, plain, turned = (f"shared_{verb}_{piece}" for verb in ("copy", "matrices", "turned"))
     product = f"multiply_add_{dtype.name}"
-    return [
+    found = [
         Function(copy, 4, _copy(copy, dtype)),
         Function(plain, 4, _matrices(plain, dtype, "")),
-        Function(turned, 4, _matrices(turned, dtype, ".trans")),
         Function(product, 6, _multiply_add(product, dtype)),
     ]
+    return found if dtype.name == "f32" else [*found, Function(turned, 4, _matrices(turned, dtype, ".trans"))]
 
 
 FUNCTIONS = {
     "commit_copies": Function("commit_copies", 0, _commit),
     "await_copies": Function("await_copies", 1, _await),
-    **{f.name: f for name in ("f16", "bf16") for f in _family(STORAGE[name])},
+    **{f.name: f for name in ("f16", "bf16", "f32") for f in _family(STORAGE[name])},
 }

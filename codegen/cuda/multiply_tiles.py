@@ -10,7 +10,8 @@ for n in range(0, 2):                    columns [n * 256, n * 256 + 256)
         sums += left * panel             a warp's 16 rows, 64 columns
     result = sums
 
-Operands are of 16 bits, sums of f32 (mma.m16n8k16). Rows, columns and depths that fill no tile are zeros.
+Operands are of 16 bits, or f32 that are rounded to tf32 where they are read; sums of f32 (mma.m16n8k16,
+mma.m16n8k8). Rows, columns and depths that fill no tile are zeros.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from functools import cached_property
 from jstitch.codegen.cuda.deal import WARP
 from jstitch.codegen.cuda.exchange import Team
 from jstitch.codegen.cuda.homes import NoRoom
-from jstitch.codegen.cuda.tiling import PIECE, TILE, InMemory, InShared, Tiling, pitch_of
+from jstitch.codegen.cuda.tiling import TILE, InMemory, InShared, Tiling, depth_of, piece_of, pitch_of
 from jstitch.codegen.cuda.under import under
 from jstitch.codegen.launch_ir import (
     AwaitCopies,
@@ -46,13 +47,20 @@ from jstitch.codegen.launch_ir import (
     Write,
 )
 from jstitch.codegen.launch_places import FAR, THREAD, Elements, Less, Shared
-from jstitch.ir.expr import Const, Ref
+from jstitch.ir.expr import Const, Ref, call
 from jstitch.ir.index import Index, Var, const, var
 from jstitch.ir.types import DType
 
 WRITTEN_OUT = 4  # copies of each thread
+EIGHT = 8  # rows of a matrix
+ROUNDED = call("convert_tf32", Ref("factor"))
 ARRIVED = "this panel is there, and nobody reads the last one any more"
 MADE = "the product is there"
+
+
+def left_tile(base: int, depth: int, dtype: DType) -> InShared:
+    """A left operand in shared memory."""
+    return InShared(const(base), pitch_of(depth, dtype, by_matrices=True), dtype)
 
 
 @dataclass(frozen=True)
@@ -75,6 +83,11 @@ class TiledProduct:
         if self.tiling.groups > self.tiling.warps:
             raise NoRoom(f"{self.tiling.sizes[0]} rows are too many for {self.tiling.warps} warps")
 
+    @property
+    def dtype(self) -> DType:
+        """Of both operands."""
+        return self.right.dtype
+
     # -- shared memory --------------------------------------------------------------------------------
 
     @cached_property
@@ -84,7 +97,7 @@ class TiledProduct:
             return self.left
         if self.held is not None:
             return self.held
-        return InShared(const(self.base), pitch_of(self.tiling.sizes[2], self.left.dtype), self.left.dtype)
+        return left_tile(self.base, self.tiling.sizes[2], self.left.dtype)
 
     @property
     def _left_bytes(self) -> int:
@@ -104,15 +117,17 @@ class TiledProduct:
         return shape if self._by_depth else shape[::-1]
 
     def _panel(self, stage: Index) -> InShared:
-        pitch = pitch_of(self._shape[1], self.right.dtype)
         base = stage * self.panel_bytes + (self.base + self._left_bytes)
-        return InShared(base, pitch, self.right.dtype)
+        return InShared(base, self._panel_pitch, self.right.dtype)
+
+    @property
+    def _panel_pitch(self) -> int:
+        return pitch_of(self._shape[1], self.right.dtype, by_matrices=not self._by_depth)
 
     @property
     def panel_bytes(self) -> int:
         """Of one."""
-        rows, columns = self._shape
-        return rows * pitch_of(columns, self.right.dtype) * self.right.dtype.itemsize
+        return self._shape[0] * self._panel_pitch * self.right.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
@@ -147,7 +162,7 @@ class TiledProduct:
     def instructions(self) -> int:
         """Of all warps of a CTA, those that multiply."""
         t = self.tiling
-        return t.groups * (t.passes * t.columns // 8) * (t.steps * t.depth // TILE)
+        return t.groups * (t.passes * t.columns // 8) * (t.steps * t.depth // depth_of(self.dtype))
 
     @property
     def registers(self) -> int:
@@ -165,11 +180,12 @@ class TiledProduct:
         t = self.tiling
         columns, depth = Var(f"n{self.number}", t.passes), Var(f"k{self.number}", t.steps)
         n, k = var(columns), var(depth)
+        held = DType.F32 if self.dtype is DType.F32 else DType.U32  # pairs of 16 bits
         inside = [*self._clear(), For(depth.name, const(0), const(t.steps), 1, tuple(self._step(n, k)))]
         return [
             Registers(self._sums, DType.F32, t.width // 2),
-            Registers(self._a, DType.U32, 4),
-            Registers(self._b, DType.U32, 4),
+            Registers(self._a, held, 4),
+            Registers(self._b, held, 4),
             *self._first(),
             For(columns.name, const(0), const(t.passes), 1, (*inside, *self._store(n))),
             Barrier(Scope.CTA, MADE),
@@ -240,36 +256,53 @@ class TiledProduct:
         return self.team.number // self.tiling.groups * self.tiling.width
 
     def _multiply(self, stage: Index, k: Index) -> Body:
-        t, thread, depth = self.tiling, self.team.thread, var(Var("d", self.tiling.depth // TILE)) * TILE
-        left, panel = self._left_tile, self._panel(stage)
-        row, column = self._row + thread % TILE, k * t.depth + depth + thread // TILE * PIECE
-        j = var(Var("j", t.width // TILE))
-        mine = self._column + j * TILE
-        near, far = thread % PIECE + thread // TILE * PIECE, thread // PIECE % 2 * PIECE
-        if self._by_depth:
-            at = panel.at(depth + thread % TILE, mine + thread // TILE * PIECE)
-        else:
-            at = panel.at(mine + near, depth + far)
-        right = LoadMatrices(self._b, const(0), Shared(panel.base), at, panel.dtype, self._by_depth)
+        t, thread, deep = self.tiling, self.team.thread, depth_of(self.dtype)
+        depth = var(Var("d", t.depth // deep)) * deep
+        left, j = self._left_tile, var(Var("j", t.width // TILE))
+        row, column = self._row + thread % TILE, k * t.depth + depth + thread // TILE * piece_of(self.dtype)
         products = (
             MultiplyAdd(
                 Elements(self._sums, j * 8 + 4 * half),
                 Elements(self._a, const(0)),
                 Elements(self._b, const(2 * half)),
-                panel.dtype,
+                self.dtype,
             )
             for half in (0, 1)
         )
-        return [
-            Unroll(
-                "d",
-                t.depth // TILE,
-                (
-                    LoadMatrices(self._a, const(0), Shared(left.base), left.at(row, column), left.dtype),
-                    Unroll("j", t.width // TILE, (right, *products)),
-                ),
-            )
-        ]
+        load = LoadMatrices(self._a, const(0), Shared(left.base), left.at(row, column), left.dtype)
+        right = self._right(self._panel(stage), depth, self._column + j * TILE)
+        columns = Unroll("j", t.width // TILE, (*right, *products))
+        return [Unroll("d", t.depth // deep, (load, *self._rounded(self._a), columns))]
+
+    def _right(self, panel: InShared, depth: Index, column: Index) -> Body:
+        """The thread's part of 16 columns: of each half first and last depths."""
+        thread, piece = self.team.thread, piece_of(self.dtype)
+        if self._by_depth and self.dtype is DType.F32:
+            return self._single(panel, depth, column)
+        if self._by_depth:
+            at = panel.at(depth + thread % TILE, column + thread // TILE * EIGHT)
+        else:
+            near, far = thread % EIGHT + thread // TILE * EIGHT, thread // EIGHT % 2 * piece
+            at = panel.at(column + near, depth + far)
+        load = LoadMatrices(self._b, const(0), Shared(panel.base), at, panel.dtype, self._by_depth)
+        return [load, *self._rounded(self._b)]
+
+    def _single(self, panel: InShared, depth: Index, column: Index) -> Body:
+        """Elements that no instruction turns, one by one."""
+        thread, body = self.team.thread, Body()
+        for n in range(4):
+            half, last = divmod(n, 2)
+            at = panel.at(depth + thread % 4 + 4 * last, column + thread // 4 + EIGHT * half)
+            body.append(Read("factor", Shared(panel.base), at, panel.dtype))
+            body.append(Put(self._b, const(n), ROUNDED))
+        return body
+
+    def _rounded(self, array: str) -> Body:
+        """f32 as tensor cores take them; nothing for other elements."""
+        if self.dtype is not DType.F32:
+            return []
+        n = var(Var("n", 4))
+        return [Unroll("n", 4, (Get("factor", array, n), Put(array, n, ROUNDED)))]
 
     def _store(self, n: Index) -> Body:
         """Each thread has two neighbours of every eight columns, in two rows."""
@@ -320,7 +353,8 @@ class TiledProduct:
         ends: tuple[int, int],
     ) -> Body:
         """The tile = `shape` elements of the source from `starts` on; those at `ends` and further are 0."""
-        together = PIECE if source.in_pieces and ends[1] % PIECE == 0 else 1
+        piece = piece_of(source.dtype)
+        together = piece if source.in_pieces and ends[1] % piece == 0 else 1
         each = shape[1] // together
         x, row, column = (var(Var(name, FAR)) for name in ("piece", "row", "column"))
         at, place = tile.at(row, column), source.at(starts[0] + row, starts[1] + column)

@@ -18,8 +18,8 @@ from jstitch.codegen.cpu.convert import BF16, E4M3FN, F16, Narrow
 from jstitch.codegen.cpu.expression import Value, select
 from jstitch.codegen.cuda import pairs
 from jstitch.codegen.cuda.builder import Builder
-from jstitch.codegen.cuda.declare import Function, Misuse, scalar
-from jstitch.codegen.cuda.scalar import BOOL, KINDS, STORAGE, Argument, Kind, Operand, Storage, constant
+from jstitch.codegen.cuda.declare import Function, Misuse, require, scalar
+from jstitch.codegen.cuda.scalar import BOOL, F32, KINDS, STORAGE, Argument, Kind, Operand, Storage, constant
 
 
 def decode(bits: Value, form: Narrow) -> Value:
@@ -46,6 +46,18 @@ def encode(x: Value, form: Narrow) -> Value:
     if form is not F16 and pairs.encodes(x.builder, form):
         return pairs.encode(x, x.constant(0.0), form).resize(form.width, signed=False)
     return convert.encode(x, form)
+
+
+def _convert_tf32(builder: Builder, arguments: Sequence[Argument]) -> Operand:
+    """The nearest f32 with ten bits of mantissa, of two the larger one: an instruction from sm_80 on."""
+    x = require("convert_tf32", arguments[0], F32).value(builder)
+    if builder.capability < (8, 0):
+        return Operand(F32, convert.convert_tf32(x).raw)
+    word = builder.inline("cvt.rna.tf32.f32 $0, $1;", "=r,f", ir.IntType(32), x.raw)
+    return Operand(F32, Value(builder, word).as_float().raw)
+
+
+CONVERT_TF32 = Function("convert_tf32", 1, _convert_tf32)
 
 
 def to_integer(x: Value, kind: Kind) -> Value:

@@ -13,6 +13,7 @@ import re
 _VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.M)
 _ENTRY = re.compile(r"\.visible \.entry (\w+)\(\s*\)")
 _BOUNDS = re.compile(r"^\.maxntid .*\n", re.M)
+_THREADS = re.compile(r"^\.reqntid .*\n", re.M)
 _NOISE = (".common", "//", "\t// .globl", "\t// begin inline asm", "\t// end inline asm")
 
 
@@ -22,8 +23,8 @@ def entry_name(kernel: str, function: str) -> str:
     return name if name[0].isalpha() else f"k{name}"
 
 
-# Left to itself, ptxas may give the threads of a launch of so many pointers too few registers, and spill.
 MANY = 512
+"""Pointers of a launch to whose threads ptxas, left to itself, gives too few registers."""
 RESIDENT = 5  # CTAs of a multiprocessor that are enough to keep the memory busy
 
 
@@ -46,10 +47,17 @@ def finish(text: str, entry: str, block: int, ptx_version: tuple[int, int], para
         raise ValueError(f"expected PTX with a version and an entry, found {text[:200]!r}")
     pointers = ",\n".join(f".param .u64 {parameter(k)}" for k in range(parameters))
     text = text.replace(found[0], f".visible .entry {found[1]}(\n{pointers}\n)").replace(found[1], entry)
-    least = f".minnctapersm {RESIDENT}\n" if parameters > MANY else ""
-    text = _BOUNDS.sub(f".reqntid {block}, 1, 1\n{least}", text)
+    text = _BOUNDS.sub(f".reqntid {block}, 1, 1\n", text)
     major, minor = min((int(own[1]), int(own[2])), ptx_version)
     return _VERSION.sub(f".version {major}.{minor}", text)
+
+
+def with_resident(text: str, ctas: int) -> str:
+    """The text of `finish`, to be assembled for so many CTAs on a multiprocessor; 0: as ptxas likes.
+
+    It saves registers, and spills, where it hopes for more of them.
+    """
+    return _THREADS.sub(rf"\g<0>.minnctapersm {ctas}\n", text) if ctas else text
 
 
 def parse_version(version: str) -> tuple[int, int]:

@@ -60,6 +60,13 @@ def estimate_registers(ptx: str, threads_per_sm: int = 2048) -> int:
     return min(_MOST, max(_LEAST, wanted))
 
 
+def needed_registers(ptx: str) -> int:
+    """Of one thread of the only kernel in `ptx`, at least. Raises PtxError for text that cannot be read."""
+    module = parse(ptx)
+    entry = next(function for function in module.functions.values() if function.entry)
+    return FIXED + pressure(flatten(module, entry.name))[0]
+
+
 def _free(registers: int, block: int, threads_per_sm: int) -> int:
     """Registers that a thread may have without an SM holding fewer CTAs of `block` threads."""
     ctas = max(1, min(threads_per_sm // block, _FILE // (-(-registers // 8) * 8 * block)))
@@ -135,7 +142,7 @@ class _Values:
                     continue
                 if (source := _copied(step, counts, weight)) is not None:
                     home[name] = home.get(source, source)
-                    weight[name] = weight[source]
+                    weight[name] = weight.get(source, 0)
                 elif _is_shared(step, weight):
                     weight[name] = 0
         return _Values(home, weight)
@@ -155,7 +162,7 @@ def _copied(step: Instruction, counts: Counter[str], weight: dict[str, int]) -> 
     read = sources(step)
     if _COPIES.fullmatch(step.opcode) and len(read) == 1 and counts[read[0]] == 1:
         return read[0]
-    own = [name for name in read if weight[name]]
+    own = [name for name in read if weight.get(name)]
     return own[0] if step.opcode == "add.s64" and len(own) == 1 else None
 
 
@@ -186,7 +193,7 @@ def _is_shared(step: Instruction, weight: dict[str, int]) -> bool:
     if step.opcode.startswith(("ld", "shfl", "atom", "vote", "activemask", "redux")):
         return False
     text = " ".join(step.operands[1:])
-    return not any(special in text for special in _THREAD) and not any(weight[n] for n in sources(step))
+    return not any(special in text for special in _THREAD) and not any(weight.get(n) for n in sources(step))
 
 
 def _solve(blocks: list[Block], values: _Values) -> list[set[str]]:

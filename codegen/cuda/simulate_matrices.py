@@ -18,10 +18,12 @@ from jstitch.codegen.cuda.simulate_lanes import WARP, Array
 from jstitch.codegen.cuda.simulate_shared import Arena
 from jstitch.codegen.cuda.simulate_state import Active, State
 from jstitch.codegen.cuda.simulate_threads import Threads
+from jstitch.codegen.launch_ir import PIECE_BYTES
 from jstitch.ir.types import DType
 
-FLOATS = ("f16", "bf16")
-ROW = 8  # elements of a row of a matrix
+FLOATS = ("f16", "bf16", "f32")
+ROW = 8  # of a matrix, of which each has so many; of columns, 16-bit elements of a row
+TF32 = np.uint32(0xFFFFE000)  # the bits of an f32 that tensor cores look at
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,11 @@ class Matrices:
     ) -> None:
         """Four matrices, whose rows begin at the places of a warp's threads."""
         self.threads.whole_warps(state, "matrices of a warp")
-        found = self.arena.load(state, *place, DTYPES[dtype], ROW)
-        bits = np.stack([_bits(column, dtype) for column in found], 1).reshape(-1, 4, 8, ROW)
+        width = PIECE_BYTES // DTYPES[dtype].itemsize
+        found = self.arena.load(state, *place, DTYPES[dtype], width)
+        bits = np.stack([_bits(column, dtype) for column in found], 1).reshape(-1, 4, ROW, width)
         rows = np.ascontiguousarray(bits.swapaxes(2, 3) if turned else bits)
-        words = rows.view(np.uint32).reshape(-1, 4, WARP)
+        words = rows.view(_held(dtype)).reshape(-1, 4, WARP)
         for n in range(4):
             _put(state, array, first, n, np.ascontiguousarray(words[:, n]).reshape(-1))
 
@@ -104,6 +107,9 @@ class Matrices:
     ) -> None:
         """sums += left * right, in f32."""
         self.threads.whole_warps(state, "a product of a warp")
+        if dtype == "f32":
+            for array, first, count in ((left, j, 4), (right, k, 2)):
+                self._rounded(state, [_get(state, array, first, n) for n in range(count)])
         a0, a1, a2, a3 = (_quarter(_get(state, left, j, n), dtype) for n in range(4))
         rows = np.concatenate([np.concatenate([a0, a2], 2), np.concatenate([a1, a3], 2)], 1)
         columns = np.concatenate([_quarter(_get(state, right, k, n), dtype) for n in range(2)], 2)
@@ -111,6 +117,13 @@ class Matrices:
         for n in range(4):
             half = found[:, ROW * (n // 2) : ROW * (n // 2) + ROW, n % 2 :: 2]
             _put(state, sums, i, n, half.reshape(-1) + _get(state, sums, i, n))
+
+    @staticmethod
+    def _rounded(state: State, values: list[Array]) -> None:
+        """Tensor cores do not say what they make of other elements."""
+        for x in values:
+            if (np.isfinite(x) & ((np.ascontiguousarray(x).view(np.uint32) & ~TF32) != 0)).any():
+                state.fail("operands of a product that are rounded to tf32", "f32 as it was", 0)
 
 
 def _all_numbers(state: State) -> Array:
@@ -130,13 +143,19 @@ def _part(c: _Copy, mask: Array) -> _Copy:
 
 def _bits(values: Array, dtype: str) -> Array:
     """Of elements that are f32 in registers."""
-    return np.ascontiguousarray(values.astype(DTYPES[dtype].numpy)).view(np.uint16)
+    narrow = np.ascontiguousarray(values.astype(DTYPES[dtype].numpy))
+    return narrow.view(f"u{narrow.dtype.itemsize}")
+
+
+def _held(dtype: str) -> type[np.generic]:
+    """What a register holds of an operand: a pair, or an f32."""
+    return np.float32 if dtype == "f32" else np.uint32
 
 
 def _quarter(words: Array, dtype: str) -> Array:
-    """8 x 8 elements for each warp."""
+    """8 rows of 16 bytes for each warp."""
     floats = np.ascontiguousarray(words).view(DTYPES[dtype].numpy)
-    return np.asarray(floats.reshape(-1, 8, 8).astype(np.float32))
+    return np.asarray(floats.reshape(len(words) // WARP, ROW, -1).astype(np.float32))
 
 
 def _cell(state: State, array: Any, first: Any, n: int) -> int:

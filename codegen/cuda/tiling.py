@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from jstitch.codegen.launch_ir import PIECE_BYTES
 from jstitch.codegen.launch_places import Global
 from jstitch.ir.index import Index
 from jstitch.ir.types import DType
@@ -11,7 +12,7 @@ from jstitch.ir.types import DType
 TILE = 16  # rows, columns and depth of the smallest piece that a warp works on
 WIDEST = 64  # columns of a warp: 32 sums of each thread
 DEPTHS = 64, 48, 32, 16  # of a panel
-PANEL = 8192  # elements of one, at most, where it can be
+PANEL = 16384  # bytes of one, at most, where it can be
 SMALLER = (
     (4, WIDEST, PANEL),
     (3, WIDEST, PANEL),
@@ -19,19 +20,28 @@ SMALLER = (
     (2, 32, PANEL // 2),
     (2, 16, PANEL // 4),
 )
-"""Panels at once, columns of a warp, elements of a panel: what is tried until it finds room."""
-PIECE = 8  # elements of one copy: 16 bytes
+"""Panels at once, columns of a warp, bytes of a panel: what is tried until it finds room."""
 
 
-def pitch_of(columns: int, dtype: DType) -> int:
+def piece_of(dtype: DType) -> int:
+    """Elements of one copy, and of a row of the matrices that a warp reads."""
+    return PIECE_BYTES // dtype.itemsize
+
+
+def depth_of(dtype: DType) -> int:
+    """Of one instruction, in elements: 16 of 16 bits, 8 of f32."""
+    return 2 * piece_of(dtype)
+
+
+def pitch_of(columns: int, dtype: DType, by_matrices: bool = False) -> int:
     """Elements from one row of a tile to the next, so that rows that are read together are in other banks.
 
-    Whole tiles of 16-bit elements in an odd number of 16-byte pieces; of others, columns and 8 words behind
-    whole rows of banks.
+    By matrices, as 16-bit elements always are: whole tiles in an odd number of 16-byte pieces. Others:
+    columns and 8 words behind whole rows of banks.
     """
-    if dtype.itemsize == 2:
-        pieces = -(-columns // TILE) * TILE // PIECE
-        return (pieces + 1 - pieces % 2) * PIECE
+    if by_matrices or dtype.itemsize == 2:
+        pieces = -(-columns // TILE) * TILE // piece_of(dtype)
+        return (pieces + 1 - pieces % 2) * piece_of(dtype)
     return -(-(columns - 8) // 32) * 32 + 8 if columns > 1 else 1
 
 
@@ -73,8 +83,8 @@ class InMemory:
 
     @property
     def in_pieces(self) -> bool:
-        """Whether eight neighbours of a row, from a multiple of eight on, lie together at one of 16 bytes."""
-        return self._by(PIECE)
+        """Whether 16 bytes of a row, from a multiple of so many on, lie together at one of 16 bytes."""
+        return self._by(piece_of(self.dtype))
 
     @property
     def in_pairs(self) -> bool:
@@ -88,13 +98,14 @@ class InMemory:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How `warps` share a product of `sizes` = (m, n, k).
+    """How `warps` share a product of `sizes` = (m, n, k), of elements of so many bytes.
 
-    stages: panels in shared memory at once, at most. widest: columns of a warp, at most. panel: elements of
-    one, at most, where it can be.
+    stages: panels in shared memory at once, at most. widest: columns of a warp, at most. panel: bytes of one,
+    at most, where it can be.
     """
 
     sizes: tuple[int, int, int]
+    itemsize: int
     warps: int
     stages: int
     widest: int
@@ -124,7 +135,8 @@ class Tiling:
     def depth(self) -> int:
         """Of a panel."""
         whole = -(-self.sizes[2] // TILE) * TILE
-        return next(d for d in DEPTHS if whole % d == 0 and (d * self.columns <= self.panel or d == TILE))
+        most = self.panel // (self.columns * self.itemsize)
+        return next(d for d in DEPTHS if whole % d == 0 and (d <= most or d == TILE))
 
     @property
     def passes(self) -> int:

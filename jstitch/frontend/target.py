@@ -8,6 +8,7 @@ platform cuda, target="h200"              that GPU, whether or not one is here
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -26,6 +27,7 @@ from jstitch.passes.base.bandwidth_curve import BandwidthCurve
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.profile import Profile
 
+NO_TF32 = "NVIDIA_TF32_OVERRIDE"  # 0: NVIDIA's libraries, which XLA calls, multiply no f32 as tf32
 PLATFORMS = ("cpu", "cuda")
 COPY = 0.85  # of the bandwidth on paper that a copy reaches
 ISSUE = 0.3  # of the arithmetic on paper that scalar code reaches
@@ -63,13 +65,16 @@ def cpu_profile(options: CompileOptions) -> Profile:
 
 
 def _restricted(profile: Profile, options: CompileOptions) -> Profile:
-    """Without what is switched off: columns, their blocks; rows of more, or fewer, threads than a warp."""
+    """Without columns, their blocks, tf32, rows of more or fewer threads than a warp."""
     if "columns" in options.without:
         profile = replace(profile, columns=False)
     if "blocks" in options.without:
         profile = replace(profile, column_blocks=False)
-    if profile.machine.device is None:
+    if (device := profile.machine.device) is None:
         return profile
+    if "tf32" in options.without or os.environ.get(NO_TF32) == "0":
+        machine = replace(profile.machine, device=replace(device, tf32=False))
+        profile = replace(profile, machine=machine)
     match "warp" in options.schemes, "block" in options.schemes:
         case True, False:
             return replace(profile, most_threads=WARP)

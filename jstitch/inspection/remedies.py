@@ -22,7 +22,7 @@ REMEDIES: Mapping[str, str] = {
     "alone": (
         "none needed: XLA's library is as quick with a product alone; what is before and after it is stitched"
     ),
-    "product": "compute in float32 or bfloat16, and name no `algorithm` that a sum in float32 is not",
+    "product": "compute in float32 or bfloat16, without an `algorithm`, on a GPU at tf32's precision at most",
     "tiles": (
         "give the left operands a number of rows that a number from 12 to 64 divides, and rows that fit into"
         " a core's cache; what is before and after the products is stitched"

@@ -16,6 +16,7 @@ from jstitch.passes.base.tensor_cores import TENSOR_CORES
 
 PRODUCT = "stablehlo.dot_general"
 SIDES = ("lhs", "rhs")
+HIGHEST = "precision HIGHEST"
 Shape = tuple[int, ...]
 
 
@@ -67,24 +68,40 @@ def by_size(op: Op) -> tuple[Side, Side]:
 
 
 def is_product(op: Op, device: DeviceSpec | None) -> bool:
-    """Whether kernels can make it, summed in f32: on a CPU of f32 or bf16, on a GPU of two of 16 bits."""
+    """Whether kernels can make it, summed in f32: on a CPU of f32 or bf16, on a GPU of two of one type."""
     if op.name != PRODUCT or not all(v.tensor.size for v in op.operands):
         return False
     types = [v.tensor.dtype for v in op.operands]
-    algorithm = op.attrs.get("algorithm") or None
     made = {*types, op.result.tensor.dtype}
+    as_they_are = _algorithm(op) in (None, _sums_in_f32(*(t.value for t in types)))
     if device is None:
-        floats = made <= {DType.F32, DType.BF16}
-    else:
-        alike = len(set(types)) == 1 and {*types} <= {*HALVES} and made <= {*types, DType.F32}
-        floats = alike and device.capability >= TENSOR_CORES
-    return floats and algorithm in (None, _sums_in_f32(*types))
+        return made <= {DType.F32, DType.BF16} and as_they_are
+    alike = len(set(types)) == 1 and made <= {*types, DType.F32}
+    if not alike or device.capability < TENSOR_CORES:
+        return False
+    if types[0] is DType.F32:
+        return may_round(op, device)
+    return types[0] in HALVES and as_they_are
 
 
-def _sums_in_f32(left: DType, right: DType) -> str:
-    """The algorithm that kernels have: operands as they are, and one sum."""
+def may_round(op: Op, device: DeviceSpec) -> bool:
+    """Whether a product of f32 may be one of tf32: where XLA's library would make it one, too.
+
+    XLA does that unless the highest precision, or an algorithm, is asked for.
+    """
+    if algorithm := _algorithm(op):
+        return algorithm == _sums_in_f32("tf32", "tf32")
+    return device.tf32 and HIGHEST not in op.attrs.get("precision_config", "")
+
+
+def _algorithm(op: Op) -> str | None:
+    return op.attrs.get("algorithm") or None
+
+
+def _sums_in_f32(left: str, right: str) -> str:
+    """The algorithm that kernels have: operands of these types, and one sum."""
     return (
-        f"#stablehlo.dot_algorithm<lhs_precision_type = {left.value}, rhs_precision_type = {right.value},"
+        f"#stablehlo.dot_algorithm<lhs_precision_type = {left}, rhs_precision_type = {right},"
         " accumulation_type = f32, lhs_component_count = 1, rhs_component_count = 1,"
         " num_primitive_operations = 1, allow_imprecise_accumulation = false>"
     )

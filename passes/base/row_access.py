@@ -41,6 +41,7 @@ IDENTITY = "identity"  # attribute of a reduction of several values: what change
 ROWS = "rows_alike"
 """Of one that is a product, over [..., n, k]: so many rows, in order, share a right operand, and are at one
 distance from each other in the left one."""
+FACTORS = "factors"  # another: the type of what is multiplied, in memory
 UNIFORM = "uniform"  # another: numbers of results, such as counts, that have one value for all kept elements
 
 

@@ -23,7 +23,7 @@ from jstitch.passes.base.plan import FusionPattern, is_free
 from jstitch.passes.base.product_side import PRODUCT, Side, by_size
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.remember import per_object
-from jstitch.passes.base.row_access import ROWS, data_operands, is_reduction
+from jstitch.passes.base.row_access import FACTORS, ROWS, data_operands, is_reduction
 from jstitch.passes.base.tensor_cores import library_seconds, tensor_seconds
 from jstitch.passes.base.thin_products import products_back
 from jstitch.passes.cost.structure import per_structure
@@ -188,7 +188,7 @@ def _packed_again(op: Op, group: Group, machine: Machine) -> int:
     GPUs' second-level caches are not much faster than their memory.
     """
     n, k = op.operands[0].shape[-2:]
-    right = n * k * (DType.BF16 if machine.device else op.operands[0].tensor.dtype).itemsize
+    right = n * k * (op.attrs[FACTORS] if machine.device else op.operands[0].tensor.dtype).itemsize
     steps, batches = group.rows // group.step, group.rows // op.attrs[ROWS]
     return right * (steps - batches) if machine.device or right > machine.near_bytes else 0
 
@@ -201,7 +201,8 @@ def work(op: Op, machine: Machine) -> float:
     if ROWS in op.attrs:
         *rows, n, k = op.operands[0].shape
         if machine.device is not None and is_reduction(op):
-            return tensor_seconds(op.operands[0].tensor.size, machine.device) / machine.lane_cycle
+            products = op.operands[0].tensor.size
+            return tensor_seconds(products, machine.device, op.attrs[FACTORS]) / machine.lane_cycle
         return product_cycles(math.prod(rows), n, k) if is_reduction(op) else 0.0
     elements = max(v.tensor.size for v in (*op.results, *op.operands))
     return elements * (definition.cpi if machine.device else cpu_cpi(definition))
@@ -311,7 +312,8 @@ def xla_work(op: Op, machine: Machine) -> float:
 def _library_work(op: Op, machine: Machine) -> float:
     """Cycles of a dot_general."""
     if machine.device is not None:
-        return library_seconds(products(op), machine.device) / machine.lane_cycle
+        seconds = library_seconds(products(op), machine.device, op.operands[0].tensor.dtype)
+        return seconds / machine.lane_cycle
     narrow = any(v.tensor.dtype.itemsize < DType.F32.itemsize for v in op.operands)
     operands = sum(v.tensor.size for v in op.operands)
     each = LIBRARY_NARROW_CYCLES if narrow else LIBRARY_CYCLES

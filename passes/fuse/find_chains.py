@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from jstitch.device_spec import DeviceSpec
 from jstitch.ir.graph import Graph, Op
+from jstitch.ir.types import DType
 from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free, make_pattern, with_constants
-from jstitch.passes.base.product_side import PRODUCT
+from jstitch.passes.base.product_side import PRODUCT, may_round
 from jstitch.passes.fuse.chain_search import MOST_OPS, ChainSearch
 from jstitch.passes.fuse.convexity import waits_for_itself
 from jstitch.passes.fuse.judge_chain import takes_less, why_not
@@ -27,6 +29,9 @@ MOST_PRODUCTS = 16  # of a chain
 ALONE = Reason(
     "alone", f"no other product's rows become its own within {MOST_OPS} ops: left to XLA's library"
 )
+
+
+EXACT = "kernels multiply f32 as tf32, and this product asks for more: left to XLA"
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ def find_chains(frame: Graph, context: Context) -> Chains:
     found: list[FusionPattern] = []
     taken: set[Op] = set()
     products = [op for op in frame.ops if op.name == PRODUCT]
-    refused = {op: ALONE if search.makes(op) else _kind(op) for op in products}
+    refused = {op: ALONE if search.makes(op) else _kind(op, search.device) for op in products}
     for op in sorted(filter(search.makes, products), key=lambda op: -max(v.tensor.size for v in op.operands)):
         for ops in search.behind(op, taken) if op not in taken else ():
             pattern = make_pattern(frame, with_constants(ops, search.producers), CHAIN)
@@ -90,8 +95,11 @@ def _is_better(more: FusionPattern, less: FusionPattern, search: ChainSearch, co
     return takes_less(more, less, alone, search, context)
 
 
-def _kind(op: Op) -> Reason:
+def _kind(op: Op, device: DeviceSpec | None) -> Reason:
     """Of a product that no kernel makes."""
-    types = ", ".join(v.tensor.dtype.value for v in (*op.operands, *op.results))
+    kinds = [v.tensor.dtype for v in (*op.operands, *op.results)]
+    if device is not None and set(kinds) == {DType.F32} and not may_round(op, device):
+        return Reason("product", EXACT)
+    types = ", ".join(kind.value for kind in kinds)
     algorithm = " by an algorithm of its own" if op.attrs.get("algorithm") else ""
     return Reason("product", f"no kernel multiplies matrices of {types}{algorithm}: left to XLA")

@@ -127,7 +127,7 @@ def _least_seconds(pattern: FusionPattern, machine: Machine, device: DeviceSpec)
     for op in made:
         if op.name == PRODUCT:
             moved = (*op.operands, *op.results)
-            arithmetic = library_seconds(products(op), device)
+            arithmetic = library_seconds(products(op), device, op.operands[0].tensor.dtype)
             total += machine.launch + max(arithmetic, _seconds(moved, machine))
         elif lookup(op.name).op_class is not OpClass.SHAPE and op.attrs.get(LEFT) != ADDED:
             between.add_node(op)

@@ -26,10 +26,11 @@ from jstitch.passes.lower.describe_template import describe_lane, template_of
 from jstitch.passes.lower.form_groups import Grouping
 from jstitch.passes.lower.form_pattern import FormedPattern, form_pattern
 from jstitch.passes.lower.group import Group
+from jstitch.passes.lower.learn_room import Room
 from jstitch.passes.lower.lower_lane import LaneLowering
 from jstitch.passes.lower.order_scratch import order_scratch
 from jstitch.passes.lower.place_tiles import ALIGN, Tiles, place_tiles, tile_priority
-from jstitch.passes.lower.place_values import LaneView
+from jstitch.passes.lower.place_values import LaneView, Placement
 from jstitch.passes.lower.plan_shared_memory import DoesNotFit, Priority
 from jstitch.passes.lower.tile_rows import StepTile
 from jstitch.passes.lower.write_products import CONVERT
@@ -178,7 +179,7 @@ class _KernelLowering:
         group = view.group
         if group.block is None:
             return self._fit_tiles(view, group.tiles) if group.tiles else self._fit(view)
-        found = self._fit_blocked(view, group.block) if group.block else self._fit(view)
+        found = self._fit_blocked(view, group.block, self._whole(view)) if group.block else self._fit(view)
         if found is None or isinstance(found, DoesNotFit):
             raise TemplateError("blocks that divide a row's columns, and find room", f"{group.block} columns")
         return found
@@ -186,26 +187,44 @@ class _KernelLowering:
     def _fit_tiles(self, view: LaneView, tiles: Sequence[StepTile]) -> Placed:
         """As the first of them that finds room; where masks leave blocks out, as the first in blocks."""
         tried = next((tile for tile in tiles if tile.block), None)
-        blocked = None if tried is None else self._fit_tile(view, tried)
+        whole: dict[int, _Whole] = {}
+        room = Room(view.budget - PANELS)
+        blocked = None if tried is None else self._fit_tile(view, tried, whole, room)
         if blocked is None:
             tiles = [tile for tile in tiles if not tile.block]
         elif not isinstance(blocked, DoesNotFit) and blocked[0].lane.leaves_out:
             return blocked
         for tile in tiles:
-            found = blocked if tile == tried else self._fit_tile(view, tile)
+            if tile.block and tile != tried and room.is_short(tile):
+                continue
+            found = blocked if tile == tried else self._fit_tile(view, tile, whole, room)
             if found is not None and not isinstance(found, DoesNotFit):
                 return found
         raise AssertionError("whole rows are among the tilings")
 
-    def _fit_tile(self, view: LaneView, tile: StepTile) -> Placed | DoesNotFit[int] | None:
+    def _fit_tile(
+        self, view: LaneView, tile: StepTile, whole: dict[int, _Whole], room: Room
+    ) -> Placed | DoesNotFit[int] | None:
+        """whole: lanes by the rows of a step, which are the same for all blocks of columns."""
         view.group.step = tile.rows
-        return self._fit_blocked(view, tile.block) if tile.block else self._fit(view)
+        if not tile.block:
+            return self._fit(view)
+        if tile.rows not in whole:
+            whole[tile.rows] = self._whole(view)
+        found = self._fit_blocked(view, tile.block, whole[tile.rows])
+        if found is not None:
+            room.learn(tile, found.nbytes if isinstance(found, DoesNotFit) else found[0].nbytes)
+        return found
 
-    def _fit_blocked(self, view: LaneView, block: int) -> Placed | DoesNotFit[int] | None:
-        """The lane with its columns in blocks; None where they cannot be."""
+    def _whole(self, view: LaneView) -> _Whole:
         arena = _Arena(self._is_rounded)
         lowering = self._lowering(view, arena)
-        blocked = block_columns(lowering.run(), arena.buffers, block)
+        return _Whole(lowering.run(), arena, lowering.placement)
+
+    def _fit_blocked(self, view: LaneView, block: int, whole: _Whole) -> Placed | DoesNotFit[int] | None:
+        """The lane with its columns in blocks; None where they cannot be."""
+        arena = whole.arena
+        blocked = block_columns(whole.lane, arena.buffers, block)
         if blocked is None:
             return None
         kept = [Priority.MUST] * len(blocked.tiles)
@@ -215,7 +234,7 @@ class _KernelLowering:
             return found
         narrow = zip(arena.values, arena.buffers, blocked.tiles, strict=False)
         widths = {v: b.type.shape[1] for v, a, b in narrow if a.type != b.type}
-        return found, describe_lane(view.group, lowering.placement, view.stored, self.formed.labels, widths)
+        return found, describe_lane(view.group, whole.placement, view.stored, self.formed.labels, widths)
 
     def _lowering(self, view: LaneView, arena: _Arena) -> LaneLowering:
         return LaneLowering(
@@ -297,3 +316,12 @@ def _too_large(found: DoesNotFit[int]) -> Reason:
     tiles = ", ".join(f"t{n}: {nbytes}" for n, nbytes in found.remaining.items())
     needs = f"needs {{found}} bytes per program for results of reductions ({tiles}; at multiples of {ALIGN})"
     return Reason("arena", f"{needs}, arena_bytes is {{bound}}", found.nbytes, found.budget)
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """A lane with whole rows, the tiles that it has, and what is in them."""
+
+    lane: Lane
+    arena: _Arena
+    placement: Placement

@@ -19,7 +19,7 @@ from jstitch.ir.graph import Op
 from jstitch.ir.types import DType
 from jstitch.passes.base.machine import F32_BYTES, Machine, busy_share
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.base.row_access import ROWS
+from jstitch.passes.base.row_access import FACTORS, ROWS
 from jstitch.passes.base.tensor_cores import tensor_seconds
 from jstitch.passes.lower.schedule import divisors
 from jstitch.passes.tile.chain import Chain, Product
@@ -49,18 +49,23 @@ class StepTile:
 
 @dataclass(frozen=True)
 class Products:
-    """shapes: (columns, contracted) of each. rows: of the lane; `alike` of them share right operands."""
+    """shapes: (columns, contracted) of each. rows: of the lane; `alike` of them share right operands.
+
+    factors: what is multiplied, the widest.
+    """
 
     shapes: tuple[tuple[int, int], ...]
     rows: int
     alike: int
+    factors: DType
 
     @classmethod
     def of(cls, ops: Sequence[Op], rows: int) -> Products:
         """Of sums over [..., rows, columns, contracted], as `write_products` has them."""
         shapes = [op.operands[0].shape[-2:] for op in ops]
         alike = math.gcd(rows, *(op.attrs[ROWS] for op in ops))
-        return cls(tuple(sorted((n, k) for n, k in shapes)), rows, alike)
+        factors = max((op.attrs[FACTORS] for op in ops), key=lambda d: d.itemsize)
+        return cls(tuple(sorted((n, k) for n, k in shapes)), rows, alike, factors)
 
     @property
     def between(self) -> int:
@@ -99,7 +104,7 @@ def step_tiles(products: Products, profile: Profile) -> tuple[StepTile, ...]:
 def timed_tiles(products: Products, profile: Profile) -> tuple[tuple[StepTile, float], ...]:
     """The same with seconds."""
     on_gpu = profile.machine.device is not None
-    chain = products.chain(DType.BF16.itemsize if on_gpu else F32_BYTES)
+    chain = products.chain(products.factors.itemsize if on_gpu else F32_BYTES)
     rates = rates_of(products, profile.machine)
     live = ("m", "n") if products.between else ("m",)  # k and h are whole: one turn each
     expressions = live_expressions(chain, live)
@@ -137,7 +142,8 @@ def rates_of(products: Products, machine: Machine) -> Rates:
     device = machine.device
     if device is not None:
         carries = device.sms * device.clock * SHARED_BYTES
-        return Rates(device.bandwidth, 1 / tensor_seconds(1.0, device), paper_alpha(device.sms), carries)
+        each = tensor_seconds(1.0, device, products.factors)
+        return Rates(device.bandwidth, 1 / each, paper_alpha(device.sms), carries)
     largest = max(n * k for n, k in products.shapes) * F32_BYTES
     pack = FAR_PACK_CYCLES if largest > FAR_BYTES else PACK_CYCLES
     near = machine.lone_bandwidths.at(machine.near_bytes) * machine.cores

@@ -15,9 +15,10 @@ from dataclasses import replace
 from jstitch.device_spec import DeviceSpec
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpClass, build, lookup
+from jstitch.ir.ops.convert import CONVERT_TF32
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.product_side import PRODUCT, Shape, Side, is_product
-from jstitch.passes.base.row_access import ROWS
+from jstitch.passes.base.row_access import FACTORS, ROWS
 from jstitch.passes.lower.build_nest import CannotLowerError
 
 MULTIPLY, ADD, CONVERT = "stablehlo.multiply", "stablehlo.add", "stablehlo.convert"
@@ -38,7 +39,8 @@ def write_products(ops: Sequence[Op], device: DeviceSpec | None = None) -> list[
             continue
         if not is_product(op, device):
             raise CannotLowerError(f"no kernel makes a product of {op.operands[0].tensor.dtype.value}")
-        found += _written(op, device is not None and _is_wide(op.operands[0], makers), _alike(op, makers))
+        is_wide = device is not None and _is_wide(op.operands[0], makers)
+        found += _written(op, is_wide, _alike(op, makers), device is not None)
     return found
 
 
@@ -80,8 +82,11 @@ def left_of(op: Op, producers: Mapping[Value, Op]) -> Value:
     return _unshaped(producers[multiply.operands[0]].operands[0], producers)
 
 
-def _written(op: Op, is_wide: bool, alike: int) -> Iterator[Op]:
-    """is_wide: whether the left operand is to be rounded. alike: rows that are multiplied alike."""
+def _written(op: Op, is_wide: bool, alike: int, on_gpu: bool) -> Iterator[Op]:
+    """is_wide: whether the left operand is to be rounded. alike: rows that are multiplied alike.
+
+    Tensor cores multiply f32 as tf32.
+    """
     left, right = Side.of(op, 0), Side.of(op, 1)
     k, n = left.size(left.contracted), right.size(right.free)
     lead = left.shape((*left.batch, *left.free))
@@ -103,12 +108,15 @@ def _written(op: Op, is_wide: bool, alike: int) -> Iterator[Op]:
         made = [wide]
         if wide.result.tensor.dtype is not summed:
             made.append(_marked(build.convert(wide.result, summed), alike))
+        elif summed is DType.F32 and on_gpu:
+            made.append(_marked(build.elementwise(CONVERT_TF32, wide.result), alike))
         yield from made
         spread.append(made[-1].result)
+    factors = left.value.tensor.dtype
     product = _marked(build.elementwise(MULTIPLY, *spread), alike)
     zero = build.splat(TensorType((), summed), 0.0)
     yield from (product, zero)
-    made = [_marked(build.reduce(ADD, product.result, zero.result, (r + 1,)), alike)]
+    made = [_marked(build.reduce(ADD, product.result, zero.result, (r + 1,)), alike, factors)]
     if op.result.tensor.dtype is not summed:
         made.append(build.convert(made[-1].result, op.result.tensor.dtype))
     if op.result.shape != made[-1].result.shape:
@@ -116,9 +124,9 @@ def _written(op: Op, is_wide: bool, alike: int) -> Iterator[Op]:
     yield from (*made[:-1], replace(made[-1], results=op.results))
 
 
-def _marked(op: Op, alike: int) -> Op:
-    """As a part of a product of which so many rows are multiplied alike."""
-    return replace(op, attrs={**op.attrs, ROWS: alike})
+def _marked(op: Op, alike: int, factors: DType | None = None) -> Op:
+    """As a part of a product of which so many rows are multiplied alike. factors: of its sum."""
+    return replace(op, attrs={**op.attrs, ROWS: alike, **({FACTORS: factors} if factors else {})})
 
 
 def _in_shape(x: Value, order: Sequence[int], shape: Shape) -> Iterator[Op]:

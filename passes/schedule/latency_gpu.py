@@ -20,6 +20,7 @@ from jstitch.codegen.cuda.launch_kernel import BLOCK, launch_kernel
 from jstitch.codegen.cuda.launch_products import product_parts
 from jstitch.codegen.cuda.launch_strips import strip_homes
 from jstitch.codegen.cuda.live_values import FIXED, live_registers
+from jstitch.codegen.cuda.tiling import depth_of
 from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Phase, StripLane
 from jstitch.codegen.launch_ir import LaunchCode
 from jstitch.device_spec import DeviceSpec, occupancy
@@ -32,7 +33,7 @@ ISSUE = 4  # instructions that a multiprocessor starts in a cycle
 ALU_CYCLES = 4.5  # until a warp may use what a light instruction made
 SHUFFLE_CYCLES = 23.0  # a shuffle, or an access to shared memory
 BARRIER_CYCLES = 30.0
-MMA = 16 * 8 * 16  # multiplications of one instruction
+MMA = 16 * 8  # multiplications of one instruction, for each element of its depth
 MEMORY_SECONDS = 6.5e-7  # from a load to its value
 FLYING_BYTES = 32 * WARP  # of one warp's loads on their way at once
 
@@ -103,7 +104,8 @@ def _product_lane_work(lane: Lane, block: int, spec: DeviceSpec) -> WarpWork:
             parts.append(_work(part, lane.rows * turns))
         else:
             ctas = lane.rows // lane.step * turns
-            seconds = tensor_seconds(part.instructions * MMA, spec) * ctas
+            products = part.instructions * MMA * depth_of(part.dtype)
+            seconds = tensor_seconds(products, spec, part.dtype) * ctas
             tensor = seconds * spec.clock * spec.sms / min(1.0, part.tiling.busy / ISSUE)
             waits = BARRIER_CYCLES * ctas * part.tiling.warps * part.tiling.turns
             flying = max(FLYING_BYTES, max(1, part.ring - 1) * part.panel_bytes / part.tiling.warps)

@@ -9,8 +9,8 @@
 
 A nest is a product where its sum is of what two matrices have at places that are multiples of the step's row,
 the column and what is summed over, the left one without the column, the right one without the row. Whoever
-wrote it: a dot_general, or a multiplication of two broadcasts. GPUs multiply 16-bit elements of one type, of
-which the right operand is in memory.
+wrote it: a dot_general, or a multiplication of two broadcasts. GPUs multiply 16-bit elements of one type, or
+f32 that the nest rounds to tf32, and the right operand is in memory.
 """
 
 from __future__ import annotations
@@ -111,12 +111,30 @@ def _in_lane(lane: Lane, panel: Buffer | None, arena: _Arena) -> Lane:
 
 
 @dataclass(frozen=True)
+class _Factor:
+    """What is multiplied. to: what its elements are converted to before, f32 or tf32."""
+
+    load: Load
+    to: str | None = None
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether the micro-kernel multiplies it."""
+        return self.to != "tf32"
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether tensor cores do, which take f32 only as tf32."""
+        return (self.to == "tf32") == (self.load.buffer.type.dtype is DType.F32)
+
+
+@dataclass(frozen=True)
 class _Sums:
     """A nest of sums over rows, columns and a third loop, total = total + x * y, and what becomes of each."""
 
     nest: Nest
     total: str
-    factors: tuple[Load, Load]
+    factors: tuple[_Factor, _Factor]
 
     @classmethod
     def of(cls, nest: Nest) -> _Sums | None:
@@ -144,7 +162,7 @@ class _Sums:
         """Where each sum goes first, as it is."""
         match self.nest.after:
             case (Store(buffer, value=Ref(self.total)) as store, *_) if buffer.type.dtype is DType.F32:
-                return store if buffer not in [x.buffer for x in self.factors] else None
+                return store if buffer not in [x.load.buffer for x in self.factors] else None
         return None
 
     def stored_apart(self, lane: Lane, arena: _Arena) -> Store:
@@ -162,9 +180,11 @@ class _Sums:
         c = axes.matrix(store, lane, (axes.row, axes.column), axes.summed)
         if c is None or c.strides[1] != 1:
             return None
+        if not all(x.is_cpu if panel is not None else x.is_gpu for x in self.factors):
+            return None
         for left, right in (self.factors, self.factors[::-1]):
-            a = axes.matrix(left, lane, (axes.row, axes.summed), axes.column)
-            b = axes.matrix(right, lane, (axes.summed, axes.column), axes.row)
+            a = axes.matrix(left.load, lane, (axes.row, axes.summed), axes.column)
+            b = axes.matrix(right.load, lane, (axes.summed, axes.column), axes.row)
             if a is not None and b is not None and (panel is not None or _by_tensor_cores(a, b)):
                 sizes, n = (lane.step, column.hi, summed.hi), self.nest
                 what = n.loops, n.accumulators, n.body, (store,), n.combines
@@ -172,15 +192,16 @@ class _Sums:
         return None
 
 
-def _factors(instructions: Sequence[Instr]) -> Mapping[str, Load] | None:
-    """Two loads by the names of what is multiplied: their elements, or those as f32."""
-    loads: dict[str, Load] = {}
+def _factors(instructions: Sequence[Instr]) -> Mapping[str, _Factor] | None:
+    """Two loads by the names of what is multiplied: their elements, or those as f32, or as tf32."""
+    loads: dict[str, _Factor] = {}
     for i in instructions:
         match i:
             case Load(name, buffer) if buffer.type.dtype in (*WIDENED, *HALVES):
-                loads[name] = i
-            case Let(name, value) if (load := _converted(value, loads)) is not None:
-                loads[name] = loads.pop(load)
+                loads[name] = _Factor(i)
+            case Let(name, value) if (found := _converted(value, loads)) is not None:
+                load, to = found
+                loads[name] = replace(loads.pop(load), to=to)
             case _:
                 return None
     return loads if len(loads) == 2 else None
@@ -188,12 +209,16 @@ def _factors(instructions: Sequence[Instr]) -> Mapping[str, Load] | None:
 
 def _by_tensor_cores(left: Matrix, right: Matrix) -> bool:
     """Whether a GPU multiplies them: what it makes of the right one has no place in panels."""
-    types = {left.buffer.type.dtype, right.buffer.type.dtype}
-    return len(types) == 1 and types <= {*HALVES} and right.buffer.space is not Space.ARENA
+    return left.buffer.type.dtype is right.buffer.type.dtype and right.buffer.space is not Space.ARENA
 
 
-def _converted(value: Expr, loads: Mapping[str, Load]) -> str | None:
-    return next((name for name in loads if value == call("convert_f32", Ref(name))), None)
+def _converted(value: Expr, loads: Mapping[str, _Factor]) -> tuple[str, str] | None:
+    """Which load is converted, and to what."""
+    for name, factor in loads.items():
+        for to in ("f32", "tf32") if factor.to is None else ():
+            if value == call(f"convert_{to}", Ref(name)):
+                return name, to
+    return None
 
 
 def _tiled(nest: Nest, lane: Lane, panel: Buffer | None, arena: _Arena) -> list[Nest]:

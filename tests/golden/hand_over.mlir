@@ -28,6 +28,6 @@ func.func @main(%x: tensor<4096x1024xf32>, %w: tensor<1024x1024xf32>) -> tensor<
 // CHECK-NEXT{LITERAL}:   %7 = stablehlo.multiply %2, %6 : tensor<4096x1024xf32>  // -:13
 // CHECK-NEXT{LITERAL}:   outputs  %7
 // CHECK-NEXT{LITERAL}: not fused
-// CHECK-NEXT{LITERAL}:   %1 stablehlo.tanh -> %2 stablehlo.dot_general    product: no kernel multiplies matrices of f32, f32, f32: left to XLA
+// CHECK-NEXT{LITERAL}:   %1 stablehlo.tanh -> %2 stablehlo.dot_general    alone: no other product's rows become its own within 100 ops: left to XLA's library
 // CHECK-NEXT{LITERAL}:   %4 stablehlo.reduce -> %6 stablehlo.broadcast_in_dim    cycle: patterns that hold both would wait for each other
-// CHECK-NEXT{LITERAL}:   %2 stablehlo.dot_general -> %7 stablehlo.multiply    product: no kernel multiplies matrices of f32, f32, f32: left to XLA
+// CHECK-NEXT{LITERAL}:   %2 stablehlo.dot_general -> %7 stablehlo.multiply    alone: no other product's rows become its own within 100 ops: left to XLA's library

@@ -8,6 +8,7 @@ import numpy as np
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OPS, OpDef
+from jstitch.ir.ops.convert import CONVERT_TF32
 from jstitch.ir.types import DType, TensorType
 
 FLOATS = (DType.F16, DType.BF16, DType.F32, DType.F64)
@@ -115,6 +116,6 @@ def draw(rng: np.random.Generator, definition: OpDef, type_: TensorType, special
 
 
 def elementwise_names() -> list[str]:
-    """Elementwise ops whose operands and result have one dtype, or as `result_dtype` says."""
-    converts = ("stablehlo.convert", "stablehlo.bitcast_convert")
+    """Elementwise ops whose operands and result have one dtype, or as `result_dtype` says; those of XLA."""
+    converts = ("stablehlo.convert", "stablehlo.bitcast_convert", CONVERT_TF32)
     return [n for n, d in OPS.items() if d.op_class.is_elementwise and n not in converts]

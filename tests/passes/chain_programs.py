@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests.tf32 import as_tf32
+
 Array = Any
 Program = tuple[Callable[..., Any], list[np.ndarray]]
 
@@ -83,17 +85,19 @@ def program(
     return f, [numbers.standard_normal(shape).astype(kind) for shape in shapes]
 
 
-def close(found: Sequence[Array], f: Callable[..., Any], args: Sequence[np.ndarray]) -> None:
-    """As float64 has it; of bf16, at most twice as far from it as `jax.jit` is, or by a unit."""
+def close(
+    found: Sequence[Array], f: Callable[..., Any], args: Sequence[np.ndarray], tf32: bool = False
+) -> None:
+    """As float64 has it; of bf16, and tf32, at most twice as far from it as XLA is, or by a unit."""
     with jax.enable_x64(True):
         exact = [np.float64(x) for x in jax.tree.leaves(jax.jit(f)(*(np.float64(a) for a in args)))]
-    theirs = jax.tree.leaves(jax.jit(f)(*args))
+    theirs = jax.tree.leaves((as_tf32 if tf32 else jax.jit)(f)(*args))
     for a, b, c in zip(found, theirs, exact, strict=True):
         assert a.dtype == b.dtype
         largest = float(np.nanmax(np.abs(c), initial=1.0))
-        if a.dtype == np.float32:
+        if a.dtype == np.float32 and not tf32:
             np.testing.assert_allclose(a, c, rtol=2e-5, atol=2e-5 * largest)
         else:
             np.testing.assert_array_equal(np.isnan(a), np.isnan(b))
             error, allowed = (float(np.nanmax(np.abs(np.float64(x) - c), initial=0.0)) for x in (a, b))
-            assert error <= 2 * allowed + largest / 256
+            assert error <= 2 * allowed + largest / (2048 if tf32 else 256)

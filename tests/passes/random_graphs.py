@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OPS, build, lookup
+from jstitch.ir.ops.convert import CONVERT_TF32
 from jstitch.ir.ops.numerics import largest, smallest
 from jstitch.ir.types import DType, TensorType
 from tests.ir.programs import ARITY, DTYPES, FLOATS
@@ -163,7 +164,7 @@ def _names(dtype: DType, exact: bool) -> list[str]:
 
 _OWN_STEP = (
     *("stablehlo.convert", "stablehlo.compare", "stablehlo.select", "stablehlo.bitcast_convert"),
-    *("stablehlo.reduce_precision", "stablehlo.complex", "stablehlo.real", "stablehlo.imag"),
+    *("stablehlo.reduce_precision", "stablehlo.complex", "stablehlo.real", "stablehlo.imag", CONVERT_TF32),
 )
 _EXACT = (
     *("stablehlo.add", "stablehlo.subtract", "stablehlo.multiply", "stablehlo.divide", "stablehlo.negate"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import pytest
 
 import jstitch
@@ -12,6 +13,7 @@ from tests.codegen.cuda.stitched import PROFILES, WHY_NO_PTX, interpreted, stitc
 from tests.contexts import H200
 from tests.passes.attention_variants import VARIANTS, Variant, close, gradient, make
 from tests.passes.test_own_columns import graph_of
+from tests.tf32 import as_tf32
 
 QUICK = VARIANTS[::11]
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
@@ -38,12 +40,13 @@ def test_on_this_machine(variant: Variant, backward: bool) -> None:
 
 
 @pytest.mark.skipif(WHY_NO_PTX is not None, reason=str(WHY_NO_PTX))
-@pytest.mark.parametrize("variant", _marked(tuple(v for v in VARIANTS if v.dtype == "bfloat16")))
+@pytest.mark.parametrize("variant", _marked(VARIANTS))
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "gradient"])
 def test_as_ptx(variant: Variant, backward: bool) -> None:
     f, args = make(variant)
     f = gradient(f) if backward else f
     made = stitch(graph_of(f, args, H200), PROFILES["h200"])
-    close(lambda *args: made.run(args, interpreted), variant, backward)
+    plain = as_tf32 if variant.dtype == "float32" else jax.jit
+    close(lambda *args: made.run(args, interpreted), variant, backward, plain)
     found = sum(kernel.products for kernel in made.kernels)
     assert backward or variant.queries == 1 or found in (2, 4)  # rows may go in two parts

@@ -20,6 +20,7 @@ from jstitch.codegen.interpret_kernel import interpret_kernel
 from jstitch.codegen.kernel_ir import Kernel, Lane
 from jstitch.frontend.kernel_clock import KernelClock
 from jstitch.ir.graph import Graph
+from jstitch.ir.types import DType
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern
 from jstitch.passes.base.profile import Profile
@@ -178,7 +179,7 @@ def test_what_is_chosen_is_no_slower_by_the_evaluator(seed: int) -> None:
 def test_tilings_do_not_depend_on_the_order_of_products() -> None:
     for profile in (CPU_PROFILE, H200_PROFILE):
         found = {
-            step_tiles(Products(tuple(sorted(shapes)), 4096, 512), profile)
+            step_tiles(Products(tuple(sorted(shapes)), 4096, 512, DType.BF16), profile)
             for shapes in (((512, 64), (32, 512)), ((32, 512), (512, 64)))
         }
         assert len(found) == 1
@@ -186,9 +187,11 @@ def test_tilings_do_not_depend_on_the_order_of_products() -> None:
 
 def test_rows_that_no_tile_divides() -> None:
     """A prime number of rows goes at once, its columns in blocks, or not by tiles at all."""
-    assert step_tiles(Products(((64, 512), (512, 64)), 1021, 1021), CPU_PROFILE)[0].rows == 1021
-    assert step_tiles(Products(((64, 521), (521, 64)), 100_003, 100_003), CPU_PROFILE)[-1] == StepTile(1)
-    huge = Products(((64, 512), (512, 64)), 50_000_000_021, 50_000_000_021)
+    assert step_tiles(Products(((64, 512), (512, 64)), 1021, 1021, DType.F32), CPU_PROFILE)[0].rows == 1021
+    assert step_tiles(Products(((64, 521), (521, 64)), 100_003, 100_003, DType.F32), CPU_PROFILE)[
+        -1
+    ] == StepTile(1)
+    huge = Products(((64, 512), (512, 64)), 50_000_000_021, 50_000_000_021, DType.F32)
     assert StepTile(1) in step_tiles(huge, CPU_PROFILE)
 
 

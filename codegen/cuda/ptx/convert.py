@@ -83,6 +83,16 @@ def _convert(m: Match) -> Form:
     return Form(result, (source,), apply)
 
 
+@form(r"cvt\.rna\.tf32\.f32")
+def _convert_tf32(m: Match) -> Form:
+    def apply(value: Array) -> Array:
+        bits = np.ascontiguousarray(value).view(np.uint32)
+        near = (bits + np.uint32(1 << 12)) & ~np.uint32((1 << 13) - 1)
+        return np.where(np.isfinite(value), near, bits)
+
+    return Form("b32", ("f32",), apply)
+
+
 def _narrow(value: Array, pair: str, clamp: bool, relu: bool) -> Array:
     """f32 values as the bits of one half of the pair."""
     dtype = _NARROW[pair]

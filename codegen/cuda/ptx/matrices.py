@@ -2,6 +2,7 @@
 
 mma.sync.aligned.m16n8k16 {d0, d1, d2, d3}, {a0, a1, a2, a3}, {b0, b1}, {c0, c1, c2, c3}     d = a * b + c
 
+What is multiplied as tf32 (m16n8k8) must be rounded before: what becomes of other bits is not documented.
 Sums are made in f32, in the order of NumPy's product; a GPU's own order is not documented.
 """
 
@@ -21,8 +22,11 @@ from jstitch.codegen.cuda.ptx.scalar import Array
 
 WARP = 32
 _LOAD = re.compile(r"ldmatrix\.sync\.aligned\.m8n8\.x(?P<n>[124])(?P<turned>\.trans)?\.shared(?:::cta)?\.b16")
-_PRODUCT = re.compile(r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.(?P<t>bf16|f16)\.(?P=t)\.f32")
-_FLOATS = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
+_PRODUCT = re.compile(
+    r"mma\.sync\.aligned\.m16n8k(?:16\.row\.col\.f32\.(?P<t>bf16|f16)\.(?P=t)|8\.row\.col\.f32\.tf32\.tf32)\.f32"
+)
+_FLOATS = {"bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16), "tf32": np.dtype(np.float32)}
+_IGNORED = np.uint32((1 << 13) - 1)  # bits of an f32 that tf32 does not have
 _ROW = Access(np.dtype(np.uint32), 4, "shared", "reads")
 
 
@@ -36,7 +40,7 @@ def multiply(step: Instruction, operands: Operands) -> Run | None:
     if found := _LOAD.fullmatch(step.opcode):
         return _load(step, operands, int(found["n"]), found["turned"] is not None)
     if found := _PRODUCT.fullmatch(step.opcode):
-        return _product(step, operands, found["t"])
+        return _product(step, operands, found["t"] or "tf32")
     return None
 
 
@@ -78,9 +82,12 @@ def _product(step: Instruction, operands: Operands, name: str) -> Run:
         raise ValueError("expected 4, 4, 2 and 4 registers")
 
     def quarter(frame: Frame, read: Read) -> Array:
-        """8 x 8 elements for each warp."""
+        """8 rows of 16 bytes for each warp."""
         words = np.ascontiguousarray(frame.spread(read(frame)))
-        return np.asarray(words.view(_FLOATS[name]).reshape(-1, 8, 8).astype(np.float32))
+        floats = words.view(_FLOATS[name])
+        if name == "tf32" and (np.isfinite(floats) & ((words.view(np.uint32) & _IGNORED) != 0)).any():
+            raise Fault("an operand is not rounded to tf32", 0)
+        return np.asarray(floats.reshape(len(words) // WARP, 8, -1).astype(np.float32))
 
     def run(frame: Frame) -> None:
         _warps(frame)

@@ -11,6 +11,9 @@ from jstitch.ir.ops.definition import Arrays, OpClass, OpDef, define
 from jstitch.ir.ops.elementwise import by_dtype
 from jstitch.ir.types import DType
 
+CONVERT_TF32 = "jstitch.convert_tf32"
+"""f32 as tensor cores multiply it: cvt.rna.tf32.f32."""
+
 _COMPARE = {
     "EQ": np.equal,
     "NE": np.not_equal,
@@ -124,6 +127,17 @@ def _reduce_precision_scalar(op: Op) -> Formula | None:
             return None
 
 
+def _convert_tf32(x: np.ndarray) -> np.ndarray:
+    """The nearest number with ten bits of mantissa, of two the larger one; what is no number stays.
+
+    f64 is as exact as the caller wants it.
+    """
+    if x.dtype != np.float32:
+        return x
+    bits = (x.view(np.uint32) + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(x), bits.view(np.float32), x)
+
+
 define(
     OpDef(
         "stablehlo.compare",
@@ -162,5 +176,14 @@ define(
         _reduce_precision,
         {"exponent_bits": "i32", "mantissa_bits": "i32"},
         _reduce_precision_scalar,
+    )
+)
+define(
+    OpDef(
+        CONVERT_TF32,
+        OpClass.LIGHT,
+        n.elementwise(_convert_tf32),
+        scalar=lambda op: formula("convert_tf32") if op.result.tensor.dtype is DType.F32 else None,
+        flops=2.0,
     )
 )

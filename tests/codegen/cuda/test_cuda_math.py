@@ -169,6 +169,20 @@ def _wide(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float32) if x.dtype.kind in "fV" and x.dtype.itemsize < 4 else x
 
 
+@pytest.mark.parametrize("capability", GENERATIONS)
+def test_rounding_to_tf32(capability: tuple[int, int]) -> None:
+    """By an instruction, and by arithmetic where there is none; halves go away from zero."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=500) * np.exp2(random.integers(-30, 30, 500))
+    halves = np.array([1 + 2.0**-11, -1 - 2.0**-11, 1 + 3 * 2.0**-11, 2049, 2047.5])
+    x = np.concatenate([edges("f32"), x, halves]).astype(np.float32)
+    (got,) = run_elementwise([("convert_tf32({0})", "f32")], [x], capability)
+    check("convert_tf32", got, [INTRINSICS["convert_tf32"].reference(v) for v in x], [x], 0.0)
+    finite = np.isfinite(x) & (np.abs(x) > 1e-37)
+    assert (np.abs(got - x)[finite] <= np.abs(x[finite]) * 2.0**-11).all()
+    assert (got[-5:] == np.float32([1 + 2.0**-10, -1 - 2.0**-10, 1 + 2 * 2.0**-10, 2050, 2048])).all()
+
+
 @pytest.mark.parametrize("source", [*INTEGERS, "f32", "f64"])
 def test_bitcasts(source: str) -> None:
     x = edges(source)

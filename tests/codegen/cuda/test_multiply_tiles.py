@@ -10,16 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jstitch
 from jstitch.codegen.cuda.ptx import PtxError
 from jstitch.codegen.cuda.resources import assemble, find_tool
 from jstitch.codegen.cuda.simulate_error import SimulationError
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.device_spec import find_spec
 from jstitch.frontend.target import cuda_profile
+from jstitch.passes.fuse.find_chains import CHAIN
 from tests.codegen.cuda.defects import broken, replacing, without_barrier
 from tests.codegen.cuda.stitched import OPTIONS, PROFILES, WHY_NO_PTX, interpreted, ptx_of, simulated, stitch
 from tests.contexts import H200
-from tests.passes.chain_programs import HALVES, close, program
+from tests.passes.chain_programs import FLOATS, HALVES, close, program
 from tests.passes.test_own_columns import graph_of
 
 needs_ptx = pytest.mark.skipif(WHY_NO_PTX is not None, reason=str(WHY_NO_PTX))
@@ -72,7 +74,7 @@ SHAPES: tuple[tuple[Callable[..., Any], list[tuple[int, ...]]], ...] = (
 BOTH_WAYS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], int]] = {
     "attention": (gradient(attention), [(2, 64, 16), (2, 48, 16), (2, 48, 24)], 4),
     "heads": (several_heads, [(2, 48, 4, 16), (2, 48, 2, 16), (2, 48, 2, 16)], 2),
-    "gradient of heads": (gradient(several_heads), [(1, 48, 4, 16), (1, 48, 2, 16), (1, 48, 2, 16)], 3),
+    "gradient of heads": (gradient(several_heads), [(1, 48, 4, 16), (1, 48, 2, 16), (1, 48, 2, 16)], 4),
 }
 """Functions, shapes, and how many products are in kernels."""
 
@@ -92,7 +94,19 @@ def test_drawn_chains(seed: int) -> None:
         close(made.run(args, interpreted), f, args)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("seed", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in MORE)])
+def test_drawn_chains_of_f32(seed: int) -> None:
+    """As tf32, by which XLA's library multiplies them."""
+    f, args = program(seed + 1000, FLOATS[:1])
+    made = stitch(graph_of(f, args, H200), PROFILES["h200"])
+    assert products([*made.kernels]) == 2
+    assert made.recorder.refused == []
+    close(made.run(args, simulated), f, args, tf32=True)
+    if WHY_NO_PTX is None and seed % 2 == 0:
+        close(made.run(args, interpreted), f, args, tf32=True)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32])
 @pytest.mark.parametrize("number", range(len(SHAPES)))
 def test_forms(number: int, dtype: Any) -> None:
     f, shapes = SHAPES[number]
@@ -100,32 +114,34 @@ def test_forms(number: int, dtype: Any) -> None:
     made = stitch(graph_of(f, args, H200), PROFILES["h200"])
     assert len(made.kernels) == 1
     assert products([*made.kernels]) == (3 if f is layers else 2)
-    close(made.run(args, simulated), f, args)
+    close(made.run(args, simulated), f, args, tf32=dtype is jnp.float32)
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
 @pytest.mark.parametrize("name", BOTH_WAYS)
-def test_gradients_and_heads(name: str) -> None:
+def test_gradients_and_heads(name: str, dtype: Any) -> None:
     f, shapes, count = BOTH_WAYS[name]
-    args = [a / 2 for a in drawn(jnp.bfloat16, *shapes)]
+    args = [a / 2 for a in drawn(dtype, *shapes)]
     made = stitch(graph_of(f, args, H200), PROFILES["h200"])
     assert made.recorder.refused == []
     assert products([*made.kernels]) == count
-    close(made.run(args, simulated), f, args)
+    close(made.run(args, simulated), f, args, tf32=dtype is jnp.float32)
 
 
 @needs_ptx
 @needs_ptxas
 @pytest.mark.parametrize("target", ["a100", "h200", "b200", "rtx5090"])
 @pytest.mark.parametrize("shape", [(8, 512, 512, 64, 64), (16, 256, 256, 80, 80), (1, 1024, 512, 64, 64)])
-def test_nothing_is_spilled(target: str, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("dtype", "product"), [(jnp.bfloat16, "m16n8k16"), (jnp.float32, "m16n8k8")])
+def test_nothing_is_spilled(target: str, shape: tuple[int, ...], dtype: Any, product: str) -> None:
     spec, (b, m, n, k, h) = find_spec(target), shape
-    args = [jax.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((b, m, k), (b, n, k), (b, n, h))]
+    args = [jax.ShapeDtypeStruct(s, dtype) for s in ((b, m, k), (b, n, k), (b, n, h))]
     made = stitch(graph_of(attention, args, H200), cuda_profile(spec))
     ((kernel, emitted),) = made.kernels.items()
     (launch,) = emitted.source.launches
     text = ptx_of(emitted.source, launch, (spec.capability, spec.ptx_version))
     assert kernel.products == 2
-    assert all(word in text for word in ("mma.sync.aligned.m16n8k16", "ldmatrix", "cp.async"))
+    assert all(word in text for word in (f"mma.sync.aligned.{product}.", "ldmatrix", "cp.async"))
     assert assemble(text, spec.arch).spills == 0
 
 
@@ -140,10 +156,51 @@ def test_older_gpus_have_no_products(name: str) -> None:
     close(made.run(args, simulated), attention, args)
 
 
-def test_products_of_f32_stay_with_xla() -> None:
-    """Whose precision is the user's choice."""
+def precise(q: Any, k: Any, v: Any) -> Any:
+    with jax.default_matmul_precision("highest"):
+        return attention(q, k, v)
+
+
+def algorithm(q: Any, k: Any, v: Any) -> Any:
+    with jax.default_matmul_precision("F32_F32_F32"):
+        return attention(q, k, v)
+
+
+@pytest.mark.parametrize("f", [precise, algorithm])
+def test_what_asks_for_more_than_tf32_stays_with_xla(f: Callable[..., Any]) -> None:
     args = drawn(np.float32, *SHAPES[0][1])
-    assert products([*stitch(graph_of(attention, args, H200), PROFILES["h200"]).kernels]) == 0
+    assert products([*stitch(graph_of(f, args, H200), PROFILES["h200"]).kernels]) == 0
+    found = str(jstitch.explain(f, options=jstitch.CompileOptions(target="h200"))(*args))
+    assert "asks for more" in " ".join(found.split())
+
+
+@pytest.mark.parametrize("how", ["tf32 is switched off", "NVIDIA's own variable"])
+def test_users_can_do_without_tf32(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    args, options = drawn(np.float32, *SHAPES[0][1]), jstitch.CompileOptions(target="h200", tune="off")
+    assert chains_of(args, options) == 1
+    if how == "tf32 is switched off":
+        options = options.replace(without=("tf32",))
+    else:
+        monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
+    assert chains_of(args, options) == 0
+
+
+def chains_of(args: Args, options: jstitch.CompileOptions) -> int:
+    plan = jstitch.jit(attention, options=options).plan(*args)
+    return sum(p.origin == CHAIN for p in plan.patterns)
+
+
+def test_a_users_own_sum_of_f32_is_no_product_of_tf32() -> None:
+    """XLA multiplies it in f32, too."""
+
+    def f(a: Any, b: Any, c: Any) -> Any:
+        inner = jnp.sum(a[:, None, :] * b[None], -1)
+        return jnp.sum(jax.nn.softmax(inner)[:, :, None] * c[None], 1)
+
+    args = drawn(np.float32, (64, 24), (48, 24), (48, 16))
+    made = stitch(graph_of(f, args, H200), PROFILES["h200"])
+    assert products([*made.kernels]) == 0
+    close(made.run(args, simulated), f, args)
 
 
 # -- roundings --------------------------------------------------------------------------------------------
@@ -172,7 +229,21 @@ SEEDED: dict[str, Callable[[str], str]] = {
     "the other operand turned": replacing("shared_turned_", "shared_matrices_"),
     "the wrong half of a right operand": replacing(r"(multiply_add_bf16\(.*), 2\)", r"\1, 0)"),
 }
+ROUNDINGS: dict[str, Callable[[str], str]] = {
+    "a left operand": replacing(r"(a\d+_\[n\] = )convert_tf32\(factor\)", r"\1factor"),
+    "a right operand": replacing(r"(b\d+_\[\w+\] = )convert_tf32\(factor\)", r"\1factor"),
+}
 TURNS = [(2, 64, 64), (2, 512, 64), (2, 512, 64)]
+
+
+@pytest.mark.parametrize("name", ROUNDINGS)
+@pytest.mark.parametrize("machine", ["simulator", pytest.param("ptx", marks=needs_ptx)])
+def test_operands_of_f32_that_nobody_rounds_are_found(name: str, machine: str) -> None:
+    """What tensor cores make of them is not documented."""
+    args = drawn(np.float32, *TILES[1])
+    made = broken(graph_of(attention, args, H200), ROUNDINGS[name])
+    with pytest.raises((SimulationError, PtxError)):
+        made.run(args, simulated if machine == "simulator" else interpreted)
 
 
 @pytest.mark.parametrize("name", SEEDED)

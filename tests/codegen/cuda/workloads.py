@@ -18,17 +18,17 @@ OPTIONS = jstitch.CompileOptions(target="h200", tune="off", strict=True, verify=
 
 
 @cache
-def lowered(name: str) -> Recorded:
+def lowered(name: str, without: tuple[str, ...] = ()) -> Recorded:
     """The workload's kernels at its smallest size; donated arguments are donated."""
     with pytest.MonkeyPatch.context() as patch:
         found = record(patch)
-        _lower(WORKLOADS[name].problem(Size.L2))
+        _lower(WORKLOADS[name].problem(Size.L2), OPTIONS.replace(without=without))
     return found
 
 
-def _lower(problem: Problem) -> None:
+def _lower(problem: Problem, options: jstitch.CompileOptions) -> None:
     jitted = jax.jit(
-        jstitch.stitch(problem.function, options=OPTIONS), donate_argnums=problem.donate, keep_unused=True
+        jstitch.stitch(problem.function, options=options), donate_argnums=problem.donate, keep_unused=True
     )
     jitted.trace(*problem.args).lower(lowering_platforms=("cuda",))
 

@@ -95,6 +95,7 @@ def counts(side: Side) -> Row:
     return {
         "launches": side.memory_launches,
         "bytes": side.bytes_moved,
+        "all_bytes": side.all_bytes,
         "products": side.gemm_launches,
         "modelled_seconds": side.modelled_seconds,
         "unknown_loops": len(side.unknown_loops),
@@ -163,6 +164,14 @@ def byte_ratio(row: Row, planner: str) -> float:
     return float(row["planners"][planner]["bytes"] / row["plain"]["bytes"])
 
 
+def moved_ratio(row: Row, planner: str) -> float:
+    """Of bytes; of all bytes where kernels took products in, whose operands are counted on no side else."""
+    own, theirs = row["planners"][planner], row["plain"]
+    if own.get("products", 0) >= theirs.get("products", 0):
+        return byte_ratio(row, planner)
+    return float(own["all_bytes"] / theirs["all_bytes"])
+
+
 def excess(row: Row, planner: str) -> float:
     """Bytes over the least."""
     return float(row["planners"][planner]["bytes"] / row["least"])
@@ -189,8 +198,8 @@ def misses(rows: Sequence[Row], planner: str) -> Iterator[str]:
     for row in rows:
         if launch_ratio(row, planner) > 1:
             yield f"{row['workload']}: {launch_ratio(row, planner):.2f} of XLA's launches, expected at most 1"
-        if byte_ratio(row, planner) > 1:
-            yield f"{row['workload']}: {byte_ratio(row, planner):.3f} of XLA's bytes, expected at most 1"
+        if moved_ratio(row, planner) > 1:
+            yield f"{row['workload']}: {moved_ratio(row, planner):.3f} of XLA's bytes, expected at most 1"
         if row["planners"][planner]["unknown_loops"] != row["plain"]["unknown_loops"]:
             yield f"{row['workload']}: loops whose turns XLA knows without us, and not with us"
         for reason in row["planners"][planner]["reasons"]:

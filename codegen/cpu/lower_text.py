@@ -26,13 +26,14 @@ from numba.core.fastmathpass import rewrite_module
 from numba.core.types.misc import literal, unliteral
 from numba.extending import intrinsic
 
-from jstitch.codegen.cpu.expression import Value
+from jstitch.codegen.cpu.expression import Value, host_has
 from jstitch.codegen.cpu.operators import CONTEXT, INT, TYPING, combine, constant_of, fill_tables, resolve
 from jstitch.runtime.numba_compiler import flags
 
 _WORD, _HALF = ir.IntType(64), ir.IntType(32)
 MIDDLE_LOOP, LONG_LOOP = 26, 40  # instructions
 VECTOR, FEW_VECTORS = 8, 8
+MASKED, LEAST_MASKED, MOST_MASKED = 16, 9, 128  # elements of a vector; turns of loops that end in masked ones
 MOST_UNROLLED = 96  # turns that LLVM may write out one by one
 _Intrinsic = type(intrinsic(lambda typing: None))
 
@@ -171,15 +172,19 @@ class _Function:
         do when it is innermost; LLVM does that by itself to short ones only, and more of them than have room
         in registers beside a polynomial's constants. (It would force a loop with division, whose loads are
         gathers, into vectors.) A loop of a few vectors must not be unrolled before it is made of vectors.
+        What is left over of one has a masked vector of its own: one by one, 15 of 47 turns take longest.
         """
         innermost, size = latch.parent is body, len(body.instructions)
         few = trips is not None and trips <= MOST_UNROLLED
+        gathers = any(i.opname in ("udiv", "urem") for i in body.instructions)
+        masked = innermost and trips is not None and not gathers and _leaves_much(trips)
         vectors = trips is not None and few and (trips % VECTOR == 0 or trips > FEW_VECTORS * VECTOR)
-        if innermost and size < MIDDLE_LOOP and not vectors:
+        if innermost and size < MIDDLE_LOOP and not vectors and not masked:
             return
         module = self.function.module
         hints = [module.add_metadata(["llvm.loop.unroll.disable"])]
-        gathers = any(i.opname in ("udiv", "urem") for i in body.instructions)
+        if masked:
+            hints.append(module.add_metadata(["llvm.loop.vectorize.predicate.enable", ir.IntType(1)(1)]))
         if innermost and size >= MIDDLE_LOOP and not gathers:
             count = ir.IntType(32)(1 if size < LONG_LOOP else 2)
             hints.append(module.add_metadata(["llvm.loop.interleave.count", count]))
@@ -343,6 +348,16 @@ def _trips(lo: Any, hi: Any) -> int | None:
     """The number of iterations, where it is known."""
     known = isinstance(lo, ir.Constant) and isinstance(hi, ir.Constant)
     return hi.constant - lo.constant if known else None
+
+
+def _leaves_much(trips: int) -> bool:
+    """Whether a short loop's last turns, fewer than a vector, are worth a vector with a mask.
+
+    Where masks are registers of their own: elsewhere LLVM would store element by element.
+    """
+    few = trips <= FEW_VECTORS * VECTOR  # which LLVM would write out
+    much = trips % VECTOR > 0 if few else trips % MASKED > 1 + trips // (2 * MASKED)
+    return LEAST_MASKED <= trips <= MOST_MASKED and much and host_has("avx512f")
 
 
 def _assignments(body: Sequence[ast.stmt]) -> Counter[str]:

@@ -81,8 +81,9 @@ def _type(leaf: Any) -> tuple[tuple[int, ...], str]:
 
 def row(name: str, launches: int, moved: int, **others: Any) -> papers.Row:
     """XLA: 100 launches of 200 bytes in all; the least is 100."""
-    plain = {"launches": 100, "bytes": 200, "unknown_loops": 0}
-    ours = {"launches": launches, "bytes": moved, "unknown_loops": 0, "reasons": []} | others
+    plain = {"launches": 100, "bytes": 200, "all_bytes": 300, "products": 4, "unknown_loops": 0}
+    counts = {"launches": launches, "bytes": moved, "all_bytes": moved + 100, "products": 4}
+    ours = counts | {"unknown_loops": 0, "reasons": []} | others
     return {"workload": name, "plain": plain, "least": 100, "planners": {"layers": ours}}
 
 
@@ -92,6 +93,12 @@ def test_the_verdict_names_every_bar_that_is_missed() -> None:
     assert [line.split()[0] for line in papers.misses([row("a", 40, 130)], "layers")] == ["bytes"]
     missed = list(papers.misses([row("a", 1, 1), row("b", 101, 201)], "layers"))
     assert [line.split(":")[0] for line in missed] == ["b", "b"]
+    inside = (
+        row("a", 1, 1),
+        row("b", 40, 210, products=2, all_bytes=290),
+    )  # its kernels move what products did
+    assert not list(papers.misses(inside, "layers"))
+    assert list(papers.misses((inside[0], row("b", 40, 210, products=2, all_bytes=301)), "layers"))
     (line,) = papers.misses([row("a", 40, 110, unknown_loops=1)], "layers")
     assert "turns" in line
     (line,) = papers.misses([row("a", 40, 110, reasons=["why"])], "layers")

@@ -1,0 +1,64 @@
+"""Short loops that fill no whole number of vectors end in one with a mask, with the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jstitch
+from jstitch.codegen.cpu.expression import host_has
+from jstitch.codegen.cpu.lower_text import lower_text
+from tests.codegen.test_lower_text import HEAD, names
+
+MASK = "llvm.loop.vectorize.predicate.enable"
+OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
+WIDTHS = (1, 2, 7, 9, 15, 17, 23, 31, 33, 35, 47, 63, 65, 79, 127, 129, 131)
+
+
+@pytest.mark.skipif(not host_has("avx512f"), reason="masks are registers of their own on AVX-512 only")
+@pytest.mark.parametrize(
+    ("trips", "masked"),
+    [(7, False), (9, True), (16, False), (24, False), (47, True), (65, False), (79, True), (1000, False)],
+)
+def test_which_loops_are(trips: int, masked: bool) -> None:
+    body = f"    for i in range(0, {trips}):\n        store_f32(y, i, load_f32(x, i, 0) * float32(2.0), 1)\n"
+    text = lower_text(HEAD + body, names(), {f"jstitch_test_masked_{trips}": "phase0"})
+    assert (MASK in str(text)) == masked
+
+
+def centred(x: Any) -> Any:
+    y = x - x.mean(-1, keepdims=True)
+    return y / (jnp.sqrt((y * y).mean(-1, keepdims=True)) + 1e-3)
+
+
+def extremes(x: Any) -> Any:
+    return x.max(-1), x.min(-1), jnp.argmax(x, -1)
+
+
+@pytest.mark.parametrize("f", [centred, jax.nn.softmax, extremes, lambda x: jnp.where(x > 0, x, -x).sum(-1)])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_rows_of_every_width(f: Callable[..., Any], dtype: Any) -> None:
+    """Nothing behind a row is read into a sum or a maximum, nor written."""
+    numbers = np.random.default_rng(0)
+    for width in WIDTHS:
+        x = jnp.asarray(numbers.standard_normal((37, width)) - 3, dtype)  # below the zeros of a mask
+        found, theirs = jax.tree.leaves(jstitch.jit(f, options=OPTIONS)(x)), jax.tree.leaves(jax.jit(f)(x))
+        for a, b in zip(found, theirs, strict=True):
+            tolerance = 1e-5 if a.dtype == jnp.float32 else 2e-2
+            np.testing.assert_allclose(
+                np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=tolerance, atol=tolerance
+            )
+
+
+def test_a_number_that_is_none_stays_in_its_row() -> None:
+    x = np.ones((8, 47), np.float32)
+    x[3, 46], x[5, 0] = np.nan, np.inf
+    found = np.asarray(jstitch.jit(lambda x: x.sum(-1) + x.max(-1), options=OPTIONS)(x))
+    assert np.isnan(found[3])
+    assert np.isinf(found[5])
+    assert (np.delete(found, [3, 5]) == 48).all()

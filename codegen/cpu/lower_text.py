@@ -162,10 +162,10 @@ class _Function:
         self.builder.position_at_end(inside)
         self.block(body, **{name: Operand(INT, number)})
         number.add_incoming(self.builder.add(number, _WORD(1), flags=["nsw"]), self.builder.block)
-        self._hint(self.builder.branch(head), inside, _trips(lo, hi))
+        self._hint(self.builder.branch(head), inside, number, _trips(lo, hi))
         self.builder.position_at_end(after)
 
-    def _hint(self, latch: Any, body: Any, trips: int | None) -> None:
+    def _hint(self, latch: Any, body: Any, number: Any, trips: int | None) -> None:
         """What LLVM cannot know about a long loop (of more than a few instructions, or with loops inside).
 
         Unrolling it does not pay, and can take ten times the rest of the compilation. Two vectors at a time
@@ -177,7 +177,7 @@ class _Function:
         innermost, size = latch.parent is body, len(body.instructions)
         few = trips is not None and trips <= MOST_UNROLLED
         gathers = any(i.opname in ("udiv", "urem") for i in body.instructions)
-        masked = innermost and trips is not None and not gathers and _leaves_much(trips)
+        masked = innermost and trips is not None and _leaves_much(trips) and not _gathers(body, number)
         vectors = trips is not None and few and (trips % VECTOR == 0 or trips > FEW_VECTORS * VECTOR)
         if innermost and size < MIDDLE_LOOP and not vectors and not masked:
             return
@@ -348,6 +348,17 @@ def _trips(lo: Any, hi: Any) -> int | None:
     """The number of iterations, where it is known."""
     known = isinstance(lo, ir.Constant) and isinstance(hi, ir.Constant)
     return hi.constant - lo.constant if known else None
+
+
+def _gathers(body: Any, number: Any) -> bool:
+    """Whether the loop's number is divided: its loads are not of neighbours."""
+    varying = {number}
+    for i in body.instructions:
+        if not varying.isdisjoint(i.operands):
+            varying.add(i)
+            if i.opname in ("udiv", "urem"):
+                return True
+    return False
 
 
 def _leaves_much(trips: int) -> bool:

@@ -12,10 +12,11 @@ from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import ROWS
 from jstitch.passes.lower.build_nest import Place
+from jstitch.passes.lower.loop_order import block_of, inner_dims, loop_order
 from jstitch.passes.lower.place_values import Placement, last_stage, place_values
 from jstitch.passes.lower.quote_lines import quote_lines
 from jstitch.passes.lower.trace_lane import Node
-from jstitch.passes.lower.write_nest import LaneContext, NestWriter, block_of, inits, inner_dims, loop_order
+from jstitch.passes.lower.write_nest import LaneContext, NestWriter, inits
 
 
 @dataclass(eq=False, kw_only=True)
@@ -89,20 +90,31 @@ class LaneLowering(LaneContext):
         runs = writer.runs() if seams else {}
         if runs:
             return [NestWriter(self, nodes, by_columns, collapse=False, runs=runs).write()]
-        cuts = writer.cuts() if seams and not nest.accumulators else None
+        cuts = writer.cuts() if seams and self._may_go_on(nodes) else None
         if cuts is None:
             return [nest]
         name, points = cuts
         pieces = []
-        for lo, hi in itertools.pairwise(points):
-            piece = NestWriter(self, nodes, by_columns, collapse=False, ranges={name: (lo, hi)})
-            pieces.append(piece.write())
+        for number, (lo, hi) in enumerate(itertools.pairwise(points)):
+            own = self._blocks(nodes, inner[-1], hi - lo) if name == f"i{inner[-1]}" else blocks
+            made = NestWriter(
+                self, nodes, by_columns, collapse=False, ranges={name: (lo, hi)}, runs=own, piece=number
+            )
+            pieces.append(made.write())
         return pieces
 
-    def _blocks(self, nodes: list[Node], dim: int) -> dict[int, int]:
-        """The nest's innermost dimension (-1: all in one) in blocks, when one of its nodes is a long sum."""
+    def _may_go_on(self, nodes: list[Node]) -> bool:
+        """Whether sums may be left and taken up again: what they are kept in rounds nothing."""
+        sums = [v for n in nodes if n.is_reduction and not n.is_partial for v in n.op.results]
+        return all(self.tiles[v].buffer.type.dtype is v.tensor.dtype.compute for v in sums)
+
+    def _blocks(self, nodes: list[Node], dim: int, part: int = 0) -> dict[int, int]:
+        """The nest's innermost dimension (-1: all in one) in blocks, when one of its nodes is a long sum.
+
+        part: of a dimension that is cut.
+        """
         group = self.view.group
-        found = 0 if group.flat else max(block_of(n, group, dim < 0) for n in nodes)
+        found = 0 if group.flat else max(block_of(n, group, dim < 0, part) for n in nodes)
         return {dim: found} if found else {}
 
     def _collapsible(self, nodes: list[Node]) -> bool:

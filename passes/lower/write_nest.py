@@ -31,12 +31,9 @@ from jstitch.ir.index import Index, Var, add, const, delinearize, linearize, mul
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import data_operands, identities, prefix_rank
 from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, InStrips, NestBuilder, Place, literal
-from jstitch.passes.lower.group import Group
+from jstitch.passes.lower.loop_order import RUN, inner_dims, loop_order, sums_floats
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.trace_lane import Node
-
-RUN = 8  # elements: runs of a multiple of it are worth an innermost loop of their own
-LONG = 4096  # elements of a sum above which it is made in blocks, for its rounding errors
 
 
 @dataclass(eq=False, kw_only=True)
@@ -57,56 +54,11 @@ def inits(op: Op) -> tuple[Value, ...]:
     return op.operands[len(data_operands(op)) :]
 
 
-def inner_dims(shape: tuple[int, ...], rows: int) -> list[int]:
-    """Dimensions of size > 1 inside a row; [-1] stands for a row that is cut out of one dimension."""
-    k = prefix_rank(shape, rows)
-    if k is None:
-        return [-1]
-    return [d for d in range(k, len(shape)) if shape[d] > 1]
-
-
-@dataclass(frozen=True)
-class LoopOrder:
-    """suffix: innermost loops that are all reduced. outer: whether a reduced loop is outside a kept one."""
-
-    suffix: int
-    outer: bool
-
-
-def sums_floats(op: Op) -> bool:
-    """Whether the order of a reduction's additions shows in its rounding errors."""
-    return lookup(op.attrs.get("monoid", "")).reassociated is not None and op.results[0].tensor.dtype.is_float
-
-
-def block_of(n: Node, group: Group, collapse: bool) -> int:
-    """Elements of a block of the node's innermost loop, when it is a long sum of floats; else 0.
-
-    collapse: the inner dimensions are one loop.
-    """
-    inner = inner_dims(n.domain, group.rows)
-    if not (n.roots and sums_floats(n.op)) or inner == [-1] or loop_order(n, group).suffix == 0:
-        return 0
-    size = math.prod(n.domain) // group.rows if collapse else n.domain[inner[-1]]
-    if size <= LONG or not group.profile.blocks:
-        return 0
-    return next((size // k for k in range(size // (LONG // 2), size // RUN + 1) if k and size % k == 0), 0)
-
-
-def loop_order(n: Node, group: Group) -> LoopOrder:
-    """How a reduction's kept and reduced loops are nested, in memory order."""
-    inner = inner_dims(n.domain, group.rows)
-    if inner == [-1]:
-        return LoopOrder(1, False)
-    dims = set(n.op.attrs["dimensions"])
-    flags = [d in dims for d in inner]
-    if group.profile.kept_first:
-        return LoopOrder(sum(flags), False)
-    suffix = next((k for k, f in enumerate(reversed(flags)) if not f), len(flags))
-    return LoopOrder(suffix, any(flags[: len(flags) - suffix]))
-
-
 class NestWriter:
-    """Loops over one domain, and the instructions of the nodes that share them."""
+    """Loops over one domain, and the instructions of the nodes that share them.
+
+    ranges: where loops are cut, the turns of this piece. piece: its number.
+    """
 
     def __init__(
         self,
@@ -116,11 +68,13 @@ class NestWriter:
         collapse: bool,
         ranges: Mapping[str, tuple[int, int]] | None = None,
         runs: Mapping[int, int] | None = None,
+        piece: int = 0,
     ) -> None:
         group = lane.view.group
         self.lane, self.nodes, self.group = lane, nodes, group
         self.rows, self.shape = group.rows, nodes[0].domain
         self.collapse, self.ranges, self.cut_runs = collapse, ranges or {}, runs or {}
+        self.piece = piece
         self.unrolled = by_columns and group.step > 1
         self.loops: list[Loop] = []
         if not self.unrolled and self.rows > 1:
@@ -162,11 +116,11 @@ class NestWriter:
         found: dict[int, Index] = {}
         for d in dims:
             name = f"i{d}"
-            if d in self.cut_runs:
-                found[d] = self._run_loops(name, self.shape[d], self.cut_runs[d])
-                continue
             lo, hi = self.ranges.get(name, (0, self.shape[d]))
-            if hi - lo > 1:
+            if d in self.cut_runs:
+                found[d] = add(self._run_loops(name, hi - lo, self.cut_runs[d]), const(lo))
+                continue
+            if hi - lo > 1 or (name in self.ranges and any(n.roots for n in self.nodes)):
                 self.loops.append(Loop(Var(name, hi - lo), 0, hi - lo))
             found[d] = add(var(Var(name, hi - lo)), const(lo))
         return found
@@ -243,10 +197,15 @@ class NestWriter:
         if depth == len(self.loops):
             self._update(n, kept, elements)
             return
-        names = self._accumulate(n, kept, elements, depth, n.is_partial or order.outer)
+        resume = n.is_partial or order.outer or self._goes_on(depth)
+        names = self._accumulate(n, kept, elements, depth, resume)
         for v, name in zip(n.op.results, names, strict=True):
             for buffer, offset in self._targets(n, v, kept):
                 self.after.append(Store(buffer, offset, Ref(name), depth))
+
+    def _goes_on(self, depth: int) -> bool:
+        """Whether what is summed inside `depth` loops began in an earlier piece."""
+        return self.piece > 0 and any(loop.var.name in self.ranges for loop in self.loops[depth:])
 
     def _loops(self, suffix: int) -> int:
         """Loops over the last `suffix` inner dimensions."""

@@ -1,0 +1,66 @@
+"""How the loops of a nest are ordered, and which of them go in blocks.
+
+[8, 4096] summed over dim 1, blocks of 2048    for i: for j: part += x[r * 4096 + i * 2048 + j]; acc += part
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from jstitch.ir.graph import Op
+from jstitch.ir.ops import lookup
+from jstitch.passes.base.row_access import prefix_rank
+from jstitch.passes.lower.group import Group
+from jstitch.passes.lower.trace_lane import Node
+
+RUN = 8  # elements: runs of a multiple of it are worth an innermost loop of their own
+LONG = 4096  # elements of a sum above which it is made in blocks, for its rounding errors
+
+
+def inner_dims(shape: tuple[int, ...], rows: int) -> list[int]:
+    """Dimensions of size > 1 inside a row; [-1] stands for a row that is cut out of one dimension."""
+    k = prefix_rank(shape, rows)
+    if k is None:
+        return [-1]
+    return [d for d in range(k, len(shape)) if shape[d] > 1]
+
+
+@dataclass(frozen=True)
+class LoopOrder:
+    """suffix: innermost loops that are all reduced. outer: whether a reduced loop is outside a kept one."""
+
+    suffix: int
+    outer: bool
+
+
+def sums_floats(op: Op) -> bool:
+    """Whether the order of a reduction's additions shows in its rounding errors."""
+    return lookup(op.attrs.get("monoid", "")).reassociated is not None and op.results[0].tensor.dtype.is_float
+
+
+def block_of(n: Node, group: Group, collapse: bool, part: int = 0) -> int:
+    """Elements of a block of the node's innermost loop, when it is a long sum of floats; else 0.
+
+    collapse: the inner dimensions are one loop. part: elements of it that a piece has, if it is cut.
+    """
+    inner = inner_dims(n.domain, group.rows)
+    if not (n.roots and sums_floats(n.op)) or inner == [-1] or loop_order(n, group).suffix == 0:
+        return 0
+    size = part or (math.prod(n.domain) // group.rows if collapse else n.domain[inner[-1]])
+    if size <= LONG or not group.profile.blocks:
+        return 0
+    return next((size // k for k in range(size // (LONG // 2), size // RUN + 1) if k and size % k == 0), 0)
+
+
+def loop_order(n: Node, group: Group) -> LoopOrder:
+    """How a reduction's kept and reduced loops are nested, in memory order."""
+    inner = inner_dims(n.domain, group.rows)
+    if inner == [-1]:
+        return LoopOrder(1, False)
+    dims = set(n.op.attrs["dimensions"])
+    flags = [d in dims for d in inner]
+    if group.profile.kept_first:
+        return LoopOrder(sum(flags), False)
+    suffix = next((k for k, f in enumerate(reversed(flags)) if not f), len(flags))
+    return LoopOrder(suffix, any(flags[: len(flags) - suffix]))

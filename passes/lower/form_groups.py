@@ -16,9 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.ir.graph import Op, Value
-from jstitch.ir.ops import OpClass, build, lookup
+from jstitch.ir.ops import OpClass, OpDef, build, lookup
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
@@ -32,7 +34,7 @@ from jstitch.passes.base.row_access import (
 )
 from jstitch.passes.lower.group import Group, choose_steps, choose_threads
 from jstitch.passes.lower.raise_levels import RowFlow, raise_levels
-from jstitch.passes.lower.small_parts import SMALL, small_parts, update_costs
+from jstitch.passes.lower.small_parts import SMALL, OpCost, small_parts, update_costs
 from jstitch.passes.lower.spread_rows import spread_rows
 
 PARTIAL = "jstitch.partial_reduce"
@@ -222,20 +224,31 @@ def _combine_group(combine: Op, users: Sequence[Op], group_of: Mapping[Op, Group
     return Group(1, set(), max(v.tensor.size for v in combine.operands), profile)
 
 
-def _recompute_cost(op: Op, known: Mapping[Value, float]) -> float:
-    """Cycles per element to compute the op again; inf behind a reduction. A load costs 1."""
+def _recompute_cost(op: Op, known: Mapping[Value, float], own: Callable[[OpDef], float]) -> float:
+    """Cycles per element to compute the op again; inf behind a reduction. A load costs 1. own: of an op."""
     definition = lookup(op.name)
     if definition.op_class is OpClass.REDUCTION or op.name == PARTIAL:
         return math.inf
-    own = definition.cpi if definition.op_class.is_elementwise else 0.0
-    return own + sum(known.get(v, 1.0) for v in dict.fromkeys(op.operands))
+    cycles = own(definition) if definition.op_class.is_elementwise else 0.0
+    return cycles + sum(known.get(v, 1.0) for v in dict.fromkeys(op.operands))
 
 
-def _repeated(ops: Sequence[Op]) -> set[Value]:
+def _costs_of(grouping: Grouping) -> OpCost:
+    """What ops cost on the machine. A CPU's sines and powers take several times a GPU's."""
+    machines = {group.profile.machine.device for group in grouping.group_of.values()}
+    on_cpu = machines == {None}
+
+    def own(definition: OpDef) -> float:
+        return max(definition.cpi, cpu_cpi(definition)) if on_cpu else definition.cpi
+
+    return partial(_recompute_cost, own=own)
+
+
+def _repeated(ops: Sequence[Op], op_cost: OpCost) -> set[Value]:
     """Elementwise values of which slices, such as a window's, overlap: dear to compute for each."""
     cost: dict[Value, float] = {}
     for op in ops:
-        own = 1.0 if op.name == PARTIAL or is_reduction(op) else _recompute_cost(op, cost)
+        own = 1.0 if op.name == PARTIAL or is_reduction(op) else op_cost(op, cost)
         cost.update(dict.fromkeys(op.results, own))
     times: dict[Value, float] = {}  # how often each element is computed
     found: set[Value] = set()
@@ -259,7 +272,8 @@ def _assign_levels(grouping: Grouping) -> Grouping:
     cost: dict[Value, float] = {}  # cycles per element to compute it again from inputs and spills
     ready: dict[Value, int] = {}  # the first level at which that is possible
     rows: dict[Op, list[Op]] = {}  # what reads the rows of an op inside one program
-    repeated = _repeated(grouping.ops)
+    op_cost = _costs_of(grouping)
+    repeated = _repeated(grouping.ops, op_cost)
 
     def edge_level(op: Op, value: Value, access: Access) -> int:
         source = maker.get(value)
@@ -272,11 +286,11 @@ def _assign_levels(grouping: Grouping) -> Grouping:
             return level[source]
         bound = _bound(value, op, group_of[op])
         if value not in spilled and cost[value] >= bound and not again:
-            if parts := small_parts(value, bound, maker, cost, spilled, _recompute_cost):
+            if parts := small_parts(value, bound, maker, cost, spilled, op_cost):
                 spilled.update(parts)
                 cost.update(dict.fromkeys(parts, 1.0))
                 ready.update((v, level[maker[v]] + 1) for v in parts)
-                update_costs(value, maker, spilled, cost, ready, _recompute_cost)
+                update_costs(value, maker, spilled, cost, ready, op_cost)
         if value not in spilled and cost[value] < bound and not again:
             return ready[value]
         spilled.add(value)
@@ -294,7 +308,7 @@ def _assign_levels(grouping: Grouping) -> Grouping:
             level[op] = max((edge_level(op, v, a) for v, a in edges), default=0)
         for v in op.results:
             maker[v] = op
-            cost[v] = _recompute_cost(op, cost)
+            cost[v] = op_cost(op, cost)
             ready[v] = max((ready.get(u, 0) for u in op.operands), default=0)
     raise_levels(RowFlow(grouping.ops, level, rows, spilled, is_dear))
     _spill_between_levels(grouping)
@@ -304,6 +318,7 @@ def _assign_levels(grouping: Grouping) -> Grouping:
 def _spill_between_levels(grouping: Grouping) -> None:
     """Row-to-row edges that cross levels: what is dear to compute again, even from spills, is spilled too."""
     level, group_of, spilled = grouping.level_of, grouping.group_of, grouping.spilled
+    op_cost = _costs_of(grouping)
     cost: dict[Value, float] = {}
     maker: dict[Value, Op] = {}
     for op in grouping.ops:
@@ -314,15 +329,13 @@ def _spill_between_levels(grouping: Grouping) -> None:
                 continue
             crosses = group_of[source] is group_of[op] and level[source] < level[op]
             if crosses and cost[v] >= _bound(v, op, group_of[op]):
-                parts = small_parts(
-                    v, _bound(v, op, group_of[op]), maker, cost, spilled, _recompute_cost
-                ) or [v]
+                parts = small_parts(v, _bound(v, op, group_of[op]), maker, cost, spilled, op_cost) or [v]
                 spilled.update(parts)
                 cost.update(dict.fromkeys(parts, 1.0))
-                update_costs(v, maker, spilled, cost, {}, _recompute_cost)
+                update_costs(v, maker, spilled, cost, {}, op_cost)
         for v in op.results:
             maker[v] = op
-            cost[v] = 1.0 if v in spilled else _recompute_cost(op, cost)
+            cost[v] = 1.0 if v in spilled else op_cost(op, cost)
 
 
 def _bound(value: Value, user: Op, group: Group) -> float:

@@ -75,3 +75,16 @@ def test_a_cpu_does_not_compute_a_columns_factor_for_every_row() -> None:
         lambda x, square: (x * square[0]).sum(), 1 << 14
     )
     assert phases_of(normalised, 1 << 14, H200_PROFILE) == 1
+
+
+def waves(g: Any, p: Any) -> Any:
+    """Sines of columns, the same for every row; a CPU's take as long as some fifty additions."""
+    wave = jnp.cos(jnp.arange(COLUMNS, dtype=jnp.float32))
+    return (g * wave).sum(1, keepdims=True) + p * 0
+
+
+@pytest.mark.parametrize(("wanted", "phases"), [(CPU_PROFILE, 2), (H200_PROFILE, 1)], ids=["cpu", "cuda"])
+def test_sines_of_columns_are_kept_on_a_cpu(wanted: profile.Profile, phases: int) -> None:
+    _, kernel = kernel_of(waves, wanted)
+    assert len(kernel.phases) == phases
+    assert len(kernel.scratch) == phases - 1

@@ -20,8 +20,7 @@ MAX_REGISTERS = 255
 """Most registers of one thread, on every device since sm_35."""
 
 
-MANY_REGISTERS, ENOUGH_REGISTERS = 48, 64
-"""Of a thread: below the first, and with the second, the assembler spills nothing that it need not."""
+ENOUGH_REGISTERS = 64  # of a thread, with which most kernels spill nothing
 
 
 @dataclass(frozen=True)
@@ -214,19 +213,14 @@ def occupancy(spec: DeviceSpec, threads: int, registers: int, shared_bytes: int)
     )
 
 
-def few_at_once(capability: tuple[int, int], threads: int, registers: int, shared_bytes: int) -> int:
-    """CTAs that an SM holds at most, where so few that registers need not be saved for more; else 0.
-
-    registers: that a thread needs at least; where these are many, no more CTAs are wanted than have enough.
-    """
+def held_by_shared(capability: tuple[int, int], threads: int, shared_bytes: int) -> int:
+    """CTAs that an SM's shared memory has room for, where so few that registers are no matter; else 0."""
     limits = _LIMITS.get(capability)
     if limits is None:
         return 0
     share = _round_up(shared_bytes + limits.shared_reserved, limits.shared_unit)
-    held, free = limits.shared_per_sm // max(1, share), DeviceSpec.registers_per_sm // threads
-    if MANY_REGISTERS < registers <= ENOUGH_REGISTERS:
-        held = min(held, free // ENOUGH_REGISTERS)
-    return held if held * ENOUGH_REGISTERS <= free else 0
+    held = limits.shared_per_sm // max(1, share)
+    return held if held * threads * ENOUGH_REGISTERS <= DeviceSpec.registers_per_sm else 0
 
 
 def _blocks_by_registers(spec: DeviceSpec, warps: int, registers: int) -> int:

@@ -10,8 +10,8 @@ from jstitch.device_spec import (
     MAX_REGISTERS,
     SPECS,
     DeviceSpec,
-    few_at_once,
     find_spec,
+    held_by_shared,
     occupancy,
     spec_of_device,
     to_target_config,
@@ -154,12 +154,11 @@ def test_the_target_config_says_what_xla_needs() -> None:
     assert text.count("{") == text.count("}")
 
 
-def test_registers_are_not_saved_for_ctas_that_are_never_there() -> None:
+def test_shared_memory_may_let_few_ctas_be_there() -> None:
     hopper, unknown = (9, 0), (6, 1)
-    assert few_at_once(hopper, 256, 40, 200_000) == 1  # shared memory has room for no other
-    assert few_at_once(hopper, 256, 40, 54_000) == 4
-    assert few_at_once(hopper, 256, 40, 8192) == 0  # as many as may be
-    assert few_at_once(hopper, 256, 55, 8192) == 4  # a thread needs more than ptxas likes to give
-    assert few_at_once(hopper, 256, 90, 8192) == 0  # more than enough: it knows that itself
-    assert few_at_once(hopper, 1024, 55, 0) == 1
-    assert few_at_once(unknown, 256, 55, 200_000) == 0
+    assert held_by_shared(hopper, 256, 200_000) == 1
+    assert held_by_shared(hopper, 256, 54_000) == 4
+    assert held_by_shared(hopper, 256, 8192) == 0  # as many as may be
+    assert held_by_shared(hopper, 1024, 120_000) == 1
+    assert held_by_shared(hopper, 1024, 54_000) == 0
+    assert held_by_shared(unknown, 256, 200_000) == 0

@@ -23,7 +23,6 @@ from numba.cuda.extending import intrinsic
 
 from jstitch.codegen.cuda.builder import Builder
 from jstitch.codegen.cuda.lower_text import lower_function
-from jstitch.codegen.cuda.ptx import PtxError
 from jstitch.codegen.cuda.ptx_text import (
     MANY,
     RESIDENT,
@@ -33,9 +32,9 @@ from jstitch.codegen.cuda.ptx_text import (
     parse_version,
     with_resident,
 )
-from jstitch.codegen.cuda.registers import needed_registers
 from jstitch.codegen.cuda.source import CudaSource, Launch
-from jstitch.device_spec import few_at_once
+from jstitch.codegen.cuda.spills import without_spills
+from jstitch.device_spec import held_by_shared
 from jstitch.errors import UnsupportedError
 
 _numba: Any = types
@@ -78,15 +77,9 @@ def compile_launch(source: CudaSource, launch: Launch, capability: tuple[int, in
     text = finish(text, entry, launch.block, version, len(launch.parameters))
     if len(launch.parameters) > MANY:
         return with_resident(text, RESIDENT)
-    return with_resident(text, few_at_once(capability, launch.block, _registers(text), launch.shared_bytes))
-
-
-def _registers(text: str) -> int:
-    """That a thread needs; 0 where the text is none that we can read."""
-    try:
-        return needed_registers(text)
-    except PtxError:
-        return 0
+    if held := held_by_shared(capability, launch.block, launch.shared_bytes):
+        return with_resident(text, max(1, held // 2))  # as many registers again as all of them could have
+    return without_spills(text, launch.block, capability)
 
 
 def _check_version(capability: tuple[int, int], ptx_version: str) -> None:

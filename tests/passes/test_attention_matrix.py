@@ -16,12 +16,13 @@ from tests.passes.test_own_columns import graph_of
 from tests.tf32 import as_tf32
 
 QUICK = VARIANTS[::11]
+AS_PTX = (*QUICK[1::2], *QUICK[2::4])  # all of bf16, some of f32
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
 
 
-def _marked(variants: tuple[Variant, ...]) -> list[Any]:
+def _marked(variants: tuple[Variant, ...], quick: tuple[Variant, ...] = QUICK) -> list[Any]:
     """All of them, some in every run of the suite."""
-    return [pytest.param(v, marks=() if v in QUICK else pytest.mark.slow, id=str(v)) for v in variants]
+    return [pytest.param(v, marks=() if v in quick else pytest.mark.slow, id=str(v)) for v in variants]
 
 
 def test_the_matrix_is_large() -> None:
@@ -40,7 +41,7 @@ def test_on_this_machine(variant: Variant, backward: bool) -> None:
 
 
 @pytest.mark.skipif(WHY_NO_PTX is not None, reason=str(WHY_NO_PTX))
-@pytest.mark.parametrize("variant", _marked(VARIANTS))
+@pytest.mark.parametrize("variant", _marked(VARIANTS, AS_PTX))
 @pytest.mark.parametrize("backward", [False, True], ids=["forward", "gradient"])
 def test_as_ptx(variant: Variant, backward: bool) -> None:
     f, args = make(variant)

@@ -44,7 +44,7 @@ def test_every_kind_is_drawn() -> None:
     assert max(p.nbytes for p in DRAWN) > 20_000_000
 
 
-@pytest.mark.parametrize("program", [p for p in DRAWN if p.nbytes < SMALL][:8], ids=str)
+@pytest.mark.parametrize("program", [p for p in DRAWN if p.nbytes < SMALL][:4], ids=str)
 def test_results_are_right(program: Program) -> None:
     args = program.args()
     require_right(program, jstitch.jit(program)(*args), jax.jit(program)(*args))

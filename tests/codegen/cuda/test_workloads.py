@@ -18,7 +18,11 @@ MULTIPLIES = ("transformer_block_step", "vae_step")  # f32, as tf32
 TF32 = 2.0**-11  # of an operand, at most
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+LONG = ("lamb",)  # 50 seconds of simulation: in the sweep only
+NAMES = [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in WORKLOADS]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_simulated(name: str) -> None:
     found = lowered(name)
     assert found.recorder.emitted

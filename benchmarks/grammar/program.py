@@ -57,11 +57,6 @@ Maker = Callable[[Random, Shape, str], Step | None]
 """What draws a step for an array of that shape and dtype; None where there is none."""
 
 
-def whole(x: Array, *extras: Array) -> Array:
-    """The array."""
-    return x
-
-
 @dataclass(frozen=True)
 class Program:
     """steps on an array; wrapper: a name of WRAPPERS, what is made of it."""

@@ -53,11 +53,11 @@ def finish(text: str, entry: str, block: int, ptx_version: tuple[int, int], para
 
 
 def with_resident(text: str, ctas: int) -> str:
-    """The text of `finish`, to be assembled for so many CTAs on a multiprocessor; 0: as ptxas likes.
+    """The text of `finish`, to be assembled for so many CTAs on a multiprocessor.
 
-    It saves registers, and spills, where it hopes for more of them.
+    Left to itself, ptxas saves registers, and spills, where it hopes for more of them.
     """
-    return _THREADS.sub(rf"\g<0>.minnctapersm {ctas}\n", text) if ctas else text
+    return _THREADS.sub(rf"\g<0>.minnctapersm {ctas}\n", text)
 
 
 def parse_version(version: str) -> tuple[int, int]:

@@ -24,6 +24,7 @@ from jstitch.device_spec import DeviceSpec
 from jstitch.frontend.ask import WAYS, Asker, Cost, Question, UnansweredError, compile_seconds
 from jstitch.frontend.measured_gate import nameless, ordered, paired
 from jstitch.frontend.probe import program_text
+from jstitch.frontend.target import NO_TF32
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import KERNEL, OpClass, lookup
 from jstitch.ir.types import TensorType
@@ -130,7 +131,8 @@ def ask(
         *(options.planner, options.schemes, options.without, options.tune),
         *(options.templates, options.template),
     )
-    limits = (options.arena_bytes, options.ask_seconds, os.environ.get("XLA_FLAGS"))
+    around = (os.environ.get(name) for name in ("XLA_FLAGS", NO_TF32))
+    limits = (options.arena_bytes, options.ask_seconds, *around)
     key = verdict_key(KIND, program_text(graph), str(paired(graph, donated)), str(how), str(limits))
     known = library.verdict(key)
     if known is not None:

@@ -34,6 +34,7 @@ _WORD, _HALF = ir.IntType(64), ir.IntType(32)
 MIDDLE_LOOP, LONG_LOOP = 26, 40  # instructions
 VECTOR, FEW_VECTORS = 8, 8
 MASKED, LEAST_MASKED, MOST_MASKED = 16, 9, 128  # elements of a vector; turns of loops that end in masked ones
+SMALLEST = 4  # elements of a vector, of the widest type
 MOST_UNROLLED = 96  # turns that LLVM may write out one by one
 _Intrinsic = type(intrinsic(lambda typing: None))
 
@@ -178,6 +179,7 @@ class _Function:
         few = trips is not None and trips <= MOST_UNROLLED
         gathers = any(i.opname in ("udiv", "urem") for i in body.instructions)
         masked = innermost and trips is not None and _leaves_much(trips) and not _gathers(body, number)
+        masked = masked and not (trips % SMALLEST == 1 and _narrows(body))
         vectors = trips is not None and few and (trips % VECTOR == 0 or trips > FEW_VECTORS * VECTOR)
         if innermost and size < MIDDLE_LOOP and not vectors and not masked:
             return
@@ -359,6 +361,17 @@ def _gathers(body: Any, number: Any) -> bool:
             if i.opname in ("udiv", "urem"):
                 return True
     return False
+
+
+def _narrows(body: Any) -> bool:
+    """Whether it stores less than it computes, as bfloat16 from float32.
+
+    LLVM's x86 backend writes all of what was computed, and so behind an array's end, where a mask that it
+    knows has one element (`reduceMaskedStoreToScalarStore` of a truncating store).
+    """
+    stored = (i.operands[0].type for i in body.instructions if i.opname == "store")
+    narrow = any(isinstance(t, ir.IntType) and t.width < _HALF.width for t in stored)
+    return narrow or any(i.opname == "trunc" for i in body.instructions)
 
 
 def _leaves_much(trips: int) -> bool:

@@ -13,6 +13,8 @@ import pytest
 import jstitch
 from jstitch.codegen.cpu.expression import host_has
 from jstitch.codegen.cpu.lower_text import lower_text
+from tests.codegen.guarded import overruns
+from tests.codegen.test_check_phases import kernels, shape
 from tests.codegen.test_lower_text import HEAD, names
 
 MASK = "llvm.loop.vectorize.predicate.enable"
@@ -62,3 +64,18 @@ def test_a_number_that_is_none_stays_in_its_row() -> None:
     assert np.isnan(found[3])
     assert np.isinf(found[5])
     assert (np.delete(found, [3, 5]) == 48).all()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "int16", "bool"])
+@pytest.mark.parametrize("width", [9, 13, 17, 19, 33, 41])
+def test_nothing_is_written_behind_the_last_row(dtype: str, width: int) -> None:
+    """LLVM writes a whole float where one narrow element is left, if it knows the mask: 17 turns of 2 x 16."""
+
+    def polynomial(x: Any, scale: Any, shift: Any) -> Any:
+        y = x * scale
+        for _ in range(6):
+            y = jnp.where(y > 0, y * x + 1.0, x / (1.0 + y * y))
+        return (y + shift).astype(dtype)
+
+    (kernel,) = kernels(polynomial, shape(40, width), shape(40, 1), shape(width))
+    assert list(overruns(kernel)) == []

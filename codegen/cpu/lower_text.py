@@ -179,7 +179,8 @@ class _Function:
         few = trips is not None and trips <= MOST_UNROLLED
         gathers = any(i.opname in ("udiv", "urem") for i in body.instructions)
         masked = innermost and trips is not None and _leaves_much(trips) and not _gathers(body, number)
-        masked = masked and not (trips % SMALLEST == 1 and _narrows(body))
+        one_left = trips is not None and trips % SMALLEST == 1
+        masked = masked and not (one_left and _narrows(body))
         vectors = trips is not None and few and (trips % VECTOR == 0 or trips > FEW_VECTORS * VECTOR)
         if innermost and size < MIDDLE_LOOP and not vectors and not masked:
             return

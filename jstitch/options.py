@@ -27,8 +27,8 @@ TECHNIQUES = (
 OPTIONAL_PASSES = (
     *("unroll_loops", "unroll_windows", "rewrite_argmax", "rewrite_one_hot_scatter", "batch_gathers"),
     *("chain_scatters", "unroll_turns", "multiply_products", "reduce_products", "narrow_products"),
-    *("join_sums", "merge_products", "align_rows", "turn_products", "lead_products", "cse", "chunk_rows"),
-    *("clone_broadcasts", "clone_indices", "leave_sums", "leave_unset"),
+    *("join_sums", "merge_products", "swap_products", "align_rows", "turn_products", "lead_products"),
+    *("cse", "chunk_rows", "clone_broadcasts", "clone_indices", "leave_sums", "leave_unset"),
     *("merge_patterns", "choose_schedules", "hand_over"),
     *("recompute_outputs", "split_prologues", "pack_patterns", "tile_chains"),
     *("bound_exponents", "divide_by_invariants", "tile_products", "round_products"),

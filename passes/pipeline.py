@@ -38,6 +38,7 @@ from jstitch.passes.graph.narrow_products import narrow_products
 from jstitch.passes.graph.reduce_products import reduce_products
 from jstitch.passes.graph.rewrite_argmax import rewrite_argmax
 from jstitch.passes.graph.rewrite_one_hot_scatter import rewrite_one_hot_scatter
+from jstitch.passes.graph.swap_products import swap_products
 from jstitch.passes.graph.turn_products import turn_products
 from jstitch.passes.graph.unroll_loops import unroll_loops
 from jstitch.passes.graph.unroll_turns import unroll_turns
@@ -67,6 +68,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     graph_pass("narrow_products", run_on=narrow_products, about=narrow_products),
     graph_pass("join_sums", run_on=join_sums, about=join_sums),
     graph_pass("merge_products", run_on=merge_products, about=merge_products),
+    _any_target(swap_products),
     _any_target(align_rows),
     graph_pass("turn_products", run_on=turn_products, about=turn_products),
     graph_pass("lead_products", run_on=lead_products, about=lead_products),

@@ -12,11 +12,14 @@ from jax import lax
 
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
+from jstitch.passes.graph.cse import cse
+from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.join_sums import join_sums
 from jstitch.passes.graph.lead_products import lead_products
 from jstitch.passes.graph.leave_sums import leave_sums
 from jstitch.passes.graph.merge_products import PRODUCT, THRESHOLD, merge_products
 from jstitch.passes.graph.reduce_products import SMALL, reduce_products
+from jstitch.passes.graph.swap_products import swap_products
 from jstitch.passes.graph.turn_products import turn_products
 from tests.contexts import CPU, H200
 from tests.passes.product_graphs import arrays, changed, graph_of, products
@@ -262,6 +265,34 @@ def test_products_lead_the_sums_that_they_are_added_to() -> None:
 def test_a_sum_of_two_products_stays() -> None:
     graph = graph_of(lambda a, b: a @ b + b @ a, arrays((4, 4), (4, 4)))
     assert lead_products(graph, H200) is graph
+
+
+def transposes(f: Callable[..., Any], *shapes: tuple[int, ...]) -> int:
+    """How many are left."""
+    graph = dce(swap_products(cse(graph_of(f, arrays(*shapes)))))
+    return sum(op.name == "stablehlo.transpose" for op in graph.ops)
+
+
+def weights_gradient(x: Any, w: Any, g: Any) -> Any:
+    return jax.vjp(lambda w: x @ w, w)[1](g)
+
+
+def lent(a: Any, b: Any) -> Any:
+    """More precise of one operand than of the other."""
+    precision = jax.lax.Precision.HIGHEST, jax.lax.Precision.DEFAULT
+    return jnp.matmul(a, b, precision=precision).T
+
+
+def test_products_whose_rows_and_columns_are_exchanged_are_swapped() -> None:
+    assert transposes(weights_gradient, (6, 5), (5, 3), (6, 3)) == 0
+    assert transposes(lambda a, b: (a @ b).transpose(0, 2, 1), (2, 3, 4), (2, 4, 5)) == 0
+    assert transposes(lambda a, b: (a @ b).transpose(2, 0, 1), (2, 3, 4), (4, 5)) == 0
+
+
+def test_products_stay_that_are_turned_otherwise_or_read_as_they_are() -> None:
+    assert transposes(lambda a, b: (a @ b).transpose(0, 2, 1), (2, 3, 4), (4, 5)) == 1
+    assert transposes(lambda a, b: a @ b + (a @ b).T, (4, 4), (4, 4)) == 1
+    assert transposes(lent, (4, 4), (4, 4)) == 1
 
 
 NARROW = {

@@ -25,7 +25,14 @@ TECHNIQUES = (
 )
 """Parts of passes; those of the second line are the papers', and decide in the planners that have them."""
 OPTIONAL_PASSES = (
-    *("unroll_loops", "unroll_windows", "rewrite_argmax", "rewrite_one_hot_scatter", "batch_gathers"),
+    *(
+        "linearize_iotas",
+        "unroll_loops",
+        "unroll_windows",
+        "rewrite_argmax",
+        "rewrite_one_hot_scatter",
+        "batch_gathers",
+    ),
     *("chain_scatters", "unroll_turns", "multiply_products", "reduce_products", "narrow_products"),
     *("join_sums", "merge_products", "swap_products", "align_rows", "turn_products", "lead_products"),
     *("cse", "chunk_rows", "clone_broadcasts", "clone_indices", "leave_sums", "leave_unset"),

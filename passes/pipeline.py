@@ -32,6 +32,7 @@ from jstitch.passes.graph.join_sums import join_sums
 from jstitch.passes.graph.lead_products import lead_products
 from jstitch.passes.graph.leave_sums import leave_sums
 from jstitch.passes.graph.leave_unset import leave_unset
+from jstitch.passes.graph.linearize_iotas import linearize_iotas
 from jstitch.passes.graph.merge_products import merge_products
 from jstitch.passes.graph.multiply_products import multiply_products
 from jstitch.passes.graph.narrow_products import narrow_products
@@ -55,6 +56,7 @@ _CANONICALIZE = _any_target(canonicalize)
 # copied (cse would merge them again)
 PIPELINE: tuple[NamedPass, ...] = (
     _CANONICALIZE,
+    _any_target(linearize_iotas),
     _any_target(unroll_loops),
     _any_target(fold_constants),
     _any_target(unroll_windows),

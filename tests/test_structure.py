@@ -79,6 +79,7 @@ SPELLS_OPS = {
     "jstitch.passes.graph.lead_products": "turns round sums, add, of products, dot_general",
     "jstitch.passes.graph.leave_sums": "finds sums, add, of products, dot_general, and broadcast_in_dim",
     "jstitch.passes.graph.leave_unset": "follows updates, dynamic_update_slice, in the body of a while",
+    "jstitch.passes.graph.linearize_iotas": "knows how four ops of integers, convert among them, go on",
     "jstitch.passes.graph.merge_products": "joins ops of one kind, dot_general, in and around while",
     "jstitch.passes.graph.multiply_products": "writes one op, dot_general, as a multiply",
     "jstitch.passes.graph.narrow_products": "looks for converts, and multiply and divide by a number",

@@ -19,7 +19,7 @@ TRANSPOSE = "stablehlo.transpose"
 
 
 def swap_products(graph: Graph) -> Graph:
-    """The graph without transpositions that exchange a product's rows and columns, if nobody else reads it."""
+    """The graph without transpositions that exchange rows and columns of products nobody else reads."""
     outputs = (v for op in graph.walk() for region in op.regions for v in region.outputs)
     read = Counter[Value]((*graph.outputs, *outputs, *(v for op in graph.walk() for v in op.operands)))
 

@@ -21,7 +21,7 @@ def compile_kernel(source: KernelSource, symbols: Sequence[str], as_text: bool =
     names = load_text(source)
     functions = {s: phase.function for s, phase in zip(symbols, source.phases, strict=True)}
     try:
-        found = compile_ir(lower_text(source.text, names, functions), as_text)
+        found = compile_ir(lower_text(source.text, names, functions, source.arena_bytes), as_text)
     except Unsupported:
         items = [NativeFunction(symbol, names[name], 3) for symbol, name in functions.items()]
         found = compile_functions(items, symbols, as_text)

@@ -26,16 +26,13 @@ from numba.core.fastmathpass import rewrite_module
 from numba.core.types.misc import literal, unliteral
 from numba.extending import intrinsic
 
-from jstitch.codegen.cpu.expression import Value, host_has
+from jstitch.codegen.cpu.expression import Value
+from jstitch.codegen.cpu.hint_loop import hint_loop, hint_short_loop, trips_of
 from jstitch.codegen.cpu.operators import CONTEXT, INT, TYPING, combine, constant_of, fill_tables, resolve
+from jstitch.codegen.cpu.short_rows import SHORT, rows_are_short
 from jstitch.runtime.numba_compiler import flags
 
 _WORD, _HALF = ir.IntType(64), ir.IntType(32)
-MIDDLE_LOOP, LONG_LOOP = 26, 40  # instructions
-VECTOR, FEW_VECTORS = 8, 8
-MASKED, LEAST_MASKED, MOST_MASKED = 16, 9, 128  # elements of a vector; turns of loops that end in masked ones
-SMALLEST = 4  # elements of a vector, of the widest type
-MOST_UNROLLED = 96  # turns that LLVM may write out one by one
 _Intrinsic = type(intrinsic(lambda typing: None))
 
 
@@ -66,17 +63,19 @@ class Slot:
     pointer: Any
 
 
-def lower_text(text: str, names: Mapping[str, Any], functions: Mapping[str, str]) -> Any:
+def lower_text(
+    text: str, names: Mapping[str, Any], functions: Mapping[str, str], arena_bytes: int = 0
+) -> Any:
     """An LLVM module with the text's functions, of int64 arguments, exported; functions: symbol -> name.
 
-    names: the text's globals. Raises Unsupported.
+    names: the text's globals. arena_bytes: that `arena` points to. Raises Unsupported.
     """
     defined = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
     module = CONTEXT.codegen()._create_empty_module("jstitch")
     try:
         with global_compiler_lock, CONTEXT.push_code_library(_NoLibrary()):
             for symbol, name in functions.items():
-                _Function(module, symbol, defined[name], names).lower()
+                _Function(module, symbol, defined[name], names, arena_bytes).lower()
     except NumbaError as error:
         raise Unsupported(str(error)) from error
     rewrite_module(module, flags().fastmath)
@@ -92,8 +91,12 @@ class _Scope:
 
 
 class _Function:
-    def __init__(self, module: Any, symbol: str, node: ast.FunctionDef, names: Mapping[str, Any]) -> None:
-        self.node, self.globals = node, names
+    def __init__(
+        self, module: Any, symbol: str, node: ast.FunctionDef, names: Mapping[str, Any], arena_bytes: int
+    ) -> None:
+        self.node, self.globals, self.arena_bytes = node, names, arena_bytes
+        self.short = rows_are_short(node, arena_bytes)
+        self.tiles: dict[int, Any] = {}
         arguments = [a.arg for a in node.args.args]
         kind = ir.FunctionType(ir.VoidType(), [_WORD] * len(arguments))
         self.function = ir.Function(module, kind, symbol)
@@ -163,37 +166,12 @@ class _Function:
         self.builder.position_at_end(inside)
         self.block(body, **{name: Operand(INT, number)})
         number.add_incoming(self.builder.add(number, _WORD(1), flags=["nsw"]), self.builder.block)
-        self._hint(self.builder.branch(head), inside, number, _trips(lo, hi))
+        latch, trips = self.builder.branch(head), trips_of(lo, hi)
+        if not self.short:
+            hint_loop(latch, inside, number, trips)
+        elif trips is not None and trips <= SHORT:
+            hint_short_loop(latch)
         self.builder.position_at_end(after)
-
-    def _hint(self, latch: Any, body: Any, number: Any, trips: int | None) -> None:
-        """What LLVM cannot know about a long loop (of more than a few instructions, or with loops inside).
-
-        Unrolling it does not pay, and can take ten times the rest of the compilation. Two vectors at a time
-        do when it is innermost; LLVM does that by itself to short ones only, and more of them than have room
-        in registers beside a polynomial's constants. (It would force a loop with division, whose loads are
-        gathers, into vectors.) A loop of a few vectors must not be unrolled before it is made of vectors.
-        What is left over of one has a masked vector of its own: one by one, 15 of 47 turns take longest.
-        """
-        innermost, size = latch.parent is body, len(body.instructions)
-        few = trips is not None and trips <= MOST_UNROLLED
-        gathers = any(i.opname in ("udiv", "urem") for i in body.instructions)
-        masked = innermost and trips is not None and _leaves_much(trips) and not _gathers(body, number)
-        one_left = trips is not None and trips % SMALLEST == 1
-        masked = masked and not (one_left and _narrows(body))
-        vectors = trips is not None and few and (trips % VECTOR == 0 or trips > FEW_VECTORS * VECTOR)
-        if innermost and size < MIDDLE_LOOP and not vectors and not masked:
-            return
-        module = self.function.module
-        hints = [module.add_metadata(["llvm.loop.unroll.disable"])]
-        if masked:
-            hints.append(module.add_metadata(["llvm.loop.vectorize.predicate.enable", ir.IntType(1)(1)]))
-        if innermost and size >= MIDDLE_LOOP and not gathers:
-            count = ir.IntType(32)(1 if size < LONG_LOOP else 2)
-            hints.append(module.add_metadata(["llvm.loop.interleave.count", count]))
-        loop = module.add_metadata([ir.IntType(64)(len(module.metadata))])
-        loop.operands = (loop, *hints)  # LLVM's loop identifiers refer to themselves
-        latch.set_metadata("llvm.loop", loop)
 
     def branch(self, test: Operand, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> None:
         (condition,) = self.cast([test], [types.boolean])
@@ -210,6 +188,10 @@ class _Function:
         if number is not None:
             return self.constant(number)
         match node:
+            case ast.Name("arena") if self.short:
+                return self.tile(0)
+            case ast.BinOp(ast.Name("arena"), ast.Add(), ast.Constant(int() as offset)) if self.short:
+                return self.tile(offset)
             case ast.Name(name):
                 return self.read(name)
             case ast.BinOp(left, kind, right) | ast.Compare(left, [kind], [right]):
@@ -226,6 +208,15 @@ class _Function:
             case ast.Call(ast.Name(name), arguments, []):
                 return self.call(self.globals.get(name), arguments)
         raise Unsupported(ast.unparse(node))
+
+    def tile(self, offset: int) -> Operand:
+        """The address of a tile of the arena, which is a variable of the function."""
+        if offset not in self.tiles:
+            with self.builder.goto_block(self.entry):
+                size = ir.ArrayType(ir.IntType(8), self.arena_bytes - offset)
+                self.tiles[offset] = self.builder.alloca(size, name="tile")
+                self.tiles[offset].align = 64
+        return Operand(INT, self.builder.ptrtoint(self.tiles[offset], _WORD))
 
     def is_index(self, node: ast.expr) -> bool:
         """Whether an expression is made of indices alone."""
@@ -345,44 +336,6 @@ def _wrapped(number: int, kind: Any) -> int:
     width = int(kind.bitwidth)
     low = number & ((1 << width) - 1)
     return low - (1 << width) if kind.signed and low >> (width - 1) else low
-
-
-def _trips(lo: Any, hi: Any) -> int | None:
-    """The number of iterations, where it is known."""
-    known = isinstance(lo, ir.Constant) and isinstance(hi, ir.Constant)
-    return hi.constant - lo.constant if known else None
-
-
-def _gathers(body: Any, number: Any) -> bool:
-    """Whether the loop's number is divided: its loads are not of neighbours."""
-    varying = {number}
-    for i in body.instructions:
-        if not varying.isdisjoint(i.operands):
-            varying.add(i)
-            if i.opname in ("udiv", "urem"):
-                return True
-    return False
-
-
-def _narrows(body: Any) -> bool:
-    """Whether it stores less than it computes, as bfloat16 from float32.
-
-    LLVM's x86 backend writes all of what was computed, and so behind an array's end, where a mask that it
-    knows has one element (`reduceMaskedStoreToScalarStore` of a truncating store).
-    """
-    stored = (i.operands[0].type for i in body.instructions if i.opname == "store")
-    narrow = any(isinstance(t, ir.IntType) and t.width < _HALF.width for t in stored)
-    return narrow or any(i.opname == "trunc" for i in body.instructions)
-
-
-def _leaves_much(trips: int) -> bool:
-    """Whether a short loop's last turns, fewer than a vector, are worth a vector with a mask.
-
-    Where masks are registers of their own: elsewhere LLVM would store element by element.
-    """
-    few = trips <= FEW_VECTORS * VECTOR  # which LLVM would write out
-    much = trips % VECTOR > 0 if few else trips % MASKED > 1 + trips // (2 * MASKED)
-    return LEAST_MASKED <= trips <= MOST_MASKED and much and host_has("avx512f")
 
 
 def _assignments(body: Sequence[ast.stmt]) -> Counter[str]:

@@ -1,0 +1,62 @@
+"""Rows of a few elements: the loops over one are written out, and vectors are made of many rows.
+
+    for r in range(lo, hi):
+        for i in range(0, 3):                                  for r in range(lo, hi):
+            store_f32(t, i, exp(load_f32(x, r * 3 + i, 1)), 2)     x0, x1, x2 = loads, of 16 rows at once
+        for i in range(0, 3):                            ->        t0, t1, t2 = exp(x0), exp(x1), exp(x2)
+            acc = add_reassoc(acc, load_f32(t, i, 2))              acc = t0 + t1 + t2
+
+LLVM does so by itself to loops of few turns, with loads and stores in groups that it shuffles, if no memory
+lies between the stages: the arena's tiles are variables of the function then.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+SHORT = 8  # elements of a row: the largest group that LLVM loads or stores as a whole
+MOST_TILES = 2048  # bytes
+MOST_STATEMENTS = 1000  # written out
+
+
+def rows_are_short(function: ast.FunctionDef, arena_bytes: int) -> bool:
+    """Whether all rows of a phase's function are, and some have a loop over their elements."""
+    loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and turns(n) is None]
+    inside = [loop for row in loops for loop in _loops(row)]
+    if not inside or arena_bytes > MOST_TILES:
+        return False
+    return all(_elements(loop) <= SHORT for loop in inside) and sum(map(_size, loops)) <= MOST_STATEMENTS
+
+
+def turns(loop: ast.For) -> int | None:
+    """How many, where it is a number."""
+    match loop.iter:
+        case ast.Call(ast.Name("range"), [ast.Constant(int() as lo), ast.Constant(int() as hi)], []):
+            return hi - lo
+    return None
+
+
+def _loops(row: ast.For) -> Iterator[ast.For]:
+    """The loops in a loop that are in none between."""
+    todo: list[ast.stmt] = list(row.body)
+    while todo:
+        match todo.pop():
+            case ast.For() as loop:
+                yield loop
+            case ast.If(_, inner, orelse):
+                todo += [*inner, *orelse]
+
+
+def _elements(loop: ast.For) -> int:
+    """Turns of it and of those inside together; more than any where nobody knows."""
+    here = turns(loop)
+    if here is None:
+        return SHORT + 1
+    return here * max(map(_elements, _loops(loop)), default=1)
+
+
+def _size(loop: ast.For) -> int:
+    """Statements of one of its turns, with the loops inside written out."""
+    own = sum(isinstance(n, ast.Assign | ast.Expr) for n in loop.body)
+    return own + sum((turns(inner) or 1) * _size(inner) for inner in _loops(loop))

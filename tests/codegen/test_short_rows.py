@@ -1,0 +1,99 @@
+"""Loops over rows of a few elements are written out, and vectors are made of many rows."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jstitch
+from jstitch.codegen.cpu.build import assembly
+from jstitch.codegen.cpu.emit import emit
+from jstitch.codegen.cpu.short_rows import SHORT, rows_are_short
+from tests.codegen.guarded import overruns
+from tests.codegen.test_check_phases import kernels, shape
+
+OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
+ROWS = """
+def phase0(bufs, arena, program):
+    for r in range(lo, hi):
+        for i in range(0, {first}):
+            store_f32(arena, i, load_f32(x, r * 3 + i, 1), 2)
+        for i in range(0, {second}):
+            for j in range(0, {third}):
+                y = load_f32(arena, i, 2)
+"""
+
+
+def is_short(first: int, second: int, third: int, arena_bytes: int = 64) -> bool:
+    (function,) = ast.parse(ROWS.format(first=first, second=second, third=third)).body
+    assert isinstance(function, ast.FunctionDef)
+    return rows_are_short(function, arena_bytes)
+
+
+def test_which_rows_are_short() -> None:
+    assert is_short(3, 1, 3)
+    assert is_short(SHORT, 2, 4)
+    assert not is_short(SHORT + 1, 1, 1)
+    assert not is_short(3, 3, 3), "nine elements in all"
+    assert not is_short(3, 1, 3, arena_bytes=1 << 16)
+
+
+def test_loops_without_loops_inside_are_no_rows() -> None:
+    (function,) = ast.parse("def f(bufs, arena, p):\n    for r in range(lo, hi):\n        x = 1\n").body
+    assert isinstance(function, ast.FunctionDef)
+    assert not rows_are_short(function, 0)
+
+
+def softmax(x: Any) -> Any:
+    return jax.nn.softmax(x)
+
+
+def losses(x: Any) -> Any:
+    """A gather in a row, sums over all rows, and columns."""
+    labels = jnp.argmax(x, -1)
+    p = jax.nn.log_softmax(x)
+    return -jnp.take_along_axis(p, labels[:, None], -1).mean(), p.sum(0), jnp.exp(p).max(-1)
+
+
+def clipped(x: Any) -> Any:
+    y = jnp.clip(x - x[..., :1], -1, 1)
+    return (y - y.mean(-1, keepdims=True)) / (y.std(-1, keepdims=True) + 1e-2), y > 0
+
+
+def pairs(x: Any) -> Any:
+    return jax.nn.softmax(x[..., : x.shape[-1] // 2 * 2].reshape(len(x), -1, 2), axis=(1, 2))
+
+
+@pytest.mark.parametrize("f", [softmax, losses, clipped, pairs])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_short_rows_of_every_width_and_number(f: Callable[..., Any], dtype: Any) -> None:
+    numbers = np.random.default_rng(0)
+    for rows, width in ((1, 2), (15, 3), (16, 4), (1001, 5), (37, 8), (33, 9)):
+        x = jnp.asarray(numbers.standard_normal((rows, width)), dtype)
+        found, theirs = jax.tree.leaves(jstitch.jit(f, options=OPTIONS)(x)), jax.tree.leaves(jax.jit(f)(x))
+        for a, b in zip(found, theirs, strict=True):
+            tolerance = 1e-5 if dtype == jnp.float32 else 4e-2
+            np.testing.assert_allclose(*(np.asarray(v, np.float64) for v in (a, b)), tolerance, tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("width", [2, 3, 5, 7, 8])
+def test_nothing_is_written_beside_short_rows(dtype: str, width: int) -> None:
+    def f(x: Any) -> Any:
+        return (jax.nn.softmax(x) * 100).astype(dtype)
+
+    for kernel in kernels(f, shape(100, width)):
+        assert list(overruns(kernel)) == []
+
+
+def test_vectors_are_of_rows() -> None:
+    (kernel,) = kernels(softmax, shape(4096, 3))
+    text = assembly(emit(kernel).source)
+    assert "ps\t" in text, "nothing is computed in vectors"
+    assert text.count("divps") > 0

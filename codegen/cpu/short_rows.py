@@ -18,15 +18,54 @@ from collections.abc import Iterator
 SHORT = 8  # elements of a row: the largest group that LLVM loads or stores as a whole
 MOST_TILES = 2048  # bytes
 MOST_STATEMENTS = 1000  # written out
+DIVISIONS = frozenset(("quotient", "remainder_pos"))
 
 
 def rows_are_short(function: ast.FunctionDef, arena_bytes: int) -> bool:
-    """Whether all rows of a phase's function are, and some have a loop over their elements."""
+    """Whether all rows of a phase's function are, and tiles lie between loops over their elements."""
     loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and turns(n) is None]
     inside = [loop for row in loops for loop in _loops(row)]
-    if not inside or arena_bytes > MOST_TILES:
+    if not inside or arena_bytes > MOST_TILES or any(map(_divides, loops)) or not _has_places(function):
         return False
     return all(_elements(loop) <= SHORT for loop in inside) and sum(map(_size, loops)) <= MOST_STATEMENTS
+
+
+def _has_places(function: ast.FunctionDef) -> bool:
+    """Whether there are tiles, whose elements all have places that are known when loops are written out.
+
+    And no sums of columns, of which every row adds to the same ones in memory.
+    """
+    nodes = list(ast.walk(function))
+    tiles = {target for n in nodes if isinstance(n, ast.Assign) for target in _tiles(n)}
+    counted = {_name(n.target) for n in nodes if isinstance(n, ast.For) and turns(n) is not None}
+    rows = {_name(n.target) for n in nodes if isinstance(n, ast.For) and turns(n) is None}
+    reached = False
+    for call in (n for n in nodes if isinstance(n, ast.Call) and len(n.args) > 1):
+        place = {n.id for n in ast.walk(call.args[1]) if isinstance(n, ast.Name)}
+        if _name(call.args[0]) in tiles:
+            reached = True
+            if not place <= counted:
+                return False
+        elif _name(call.func).startswith("store") and place & counted and not place & rows:
+            return False
+    return reached
+
+
+def _tiles(assignment: ast.Assign) -> Iterator[str]:
+    """What is assigned, where that is the arena or a place in it."""
+    match assignment:
+        case ast.Assign([ast.Name(name)], ast.Name("arena") | ast.BinOp(ast.Name("arena"))):
+            yield name
+
+
+def _name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _divides(row: ast.For) -> bool:
+    """Whether an index is a row's quotient, or what is left of it: elements of 16 rows are gathered then."""
+    names = (n.id for n in ast.walk(row) if isinstance(n, ast.Name))
+    return not DIVISIONS.isdisjoint(names)
 
 
 def turns(loop: ast.For) -> int | None:

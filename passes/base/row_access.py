@@ -111,6 +111,14 @@ def _access(index: tuple[Index, ...], shape: tuple[int, ...], rows: int) -> Acce
     return Access.ROW if low >= 0 and high < slab else Access.SCATTER
 
 
+def divides_rows(iota: Op, rows: int) -> bool:
+    """Whether an iota's elements, each a row, are the row number's quotient, or what is left of it."""
+    position, shape = lookup(iota.name).position, iota.result.shape
+    if position is None or math.prod(shape) != rows:
+        return False
+    return _is_modular((position(iota, row_index(shape, rows, var(Var(ROW_VAR, rows)))),))
+
+
 def _worst(a: Relation, b: Relation) -> Relation:
     order = (Access.ROW, Access.FREE, Access.SCATTER)
     if {a.access, b.access} == {Access.ROW, Access.FREE}:

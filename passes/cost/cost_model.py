@@ -8,6 +8,7 @@ what a reduction reads.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from jstitch.codegen.cpu.panel import pack_cycles, product_cycles
 from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Var, var
-from jstitch.ir.ops import OpClass, lookup
+from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.types import DType
 from jstitch.passes.base.machine import Machine, busy_share
 from jstitch.passes.base.plan import FusionPattern, is_free
@@ -280,23 +281,40 @@ def _fusion_cost(
 ) -> CostEstimate:
     """One XLA kernel: everything up to values that are in memory already."""
     op = producers[root]
-    cycles, reads = xla_work(op, machine), set[Value]()
-    todo, seen = list(op.operands), set[Value]()
+    turns, reads = {op: 1.0}, set[Value]()
+    todo, seen = [op], set[Value]()
     while todo and len(seen) < most:
-        v = todo.pop()
-        if v in seen:
-            continue
-        seen.add(v)
-        maker = producers.get(v)
-        if maker is None or v in materialised:
-            reads.add(v)
-        elif not is_free(maker):
-            cycles += xla_work(maker, machine)
-            todo += maker.operands
+        user = todo.pop()
+        for v in user.operands:
+            maker = producers.get(v)
+            if maker is None or v in materialised:
+                reads.add(v)
+            elif not is_free(maker):
+                again = turns[user] * (_repeats(user) if machine.device is None else 1.0)
+                if v not in seen or again > turns[maker]:
+                    turns[maker] = again
+                    todo.append(maker)
+            seen.add(v)
+    cycles = sum(xla_work(made, machine) * again for made, again in turns.items())
     nbytes = root.tensor.nbytes + sum(v.tensor.nbytes for v in reads)
     alone = machine.serial_work <= cycles < machine.xla_serial_work and op.name != PRODUCT
     serial = machine.cores if alone else 1.0
     return CostEstimate(1.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
+
+
+@per_object
+def _repeats(op: Op) -> float:
+    """How often XLA:CPU computes each element that the op reads and that is in no memory.
+
+    Once for every element of a row, where those differ: LLVM takes out of the innermost loop what is the
+    same in all of it, and nothing out of the others.
+    """
+    if not build.is_broadcast(op):
+        return 1.0
+    operand, shape = op.operands[0].tensor, op.result.shape
+    given = {d for n, d in zip(operand.shape, op.attrs["broadcast_dimensions"], strict=True) if n > 1}
+    same = itertools.takewhile(lambda d: d not in given, reversed(range(len(shape))))
+    return op.result.tensor.size / max(1, operand.size * math.prod(shape[d] for d in same))
 
 
 @per_object

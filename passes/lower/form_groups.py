@@ -91,6 +91,8 @@ def _grow_groups(ops: Sequence[Op], profile: Profile, strips: Mapping[Op, Strips
     repeats = [op for op in ops if not is_free(op) and _is_loose(op)]
     loose = {v for op in ops if is_free(op) for v in op.results}.union(*(op.results for op in repeats))
     remaining = {op: None for op in ops if not is_free(op)}
+    loops = profile.most_threads == 1
+    numbers = {op.result: op for op in ops if loops and lookup(op.name).position is not None}
     for op in repeats:
         del remaining[op]
     users: dict[Value, list[Op]] = {}
@@ -109,7 +111,7 @@ def _grow_groups(ops: Sequence[Op], profile: Profile, strips: Mapping[Op, Strips
     for seed in seeds:
         while remaining and (producer.get(seed) in remaining or _row_users(seed, users, remaining)):
             found = strips.get(producer[seed]) if seed in producer else None
-            group = _grow(seed, users, producer, remaining, crossed, profile, found)
+            group = _grow(seed, users, producer, remaining, numbers, crossed, profile, found)
             if group is None or not group.ops:
                 break
             groups.append(group)
@@ -147,6 +149,7 @@ def _grow(
     users: dict[Value, list[Op]],
     producer: dict[Value, Op],
     remaining: dict[Op, None],
+    numbers: Mapping[Value, Op],
     crossed: set[Value],
     profile: Profile,
     strips: Strips | None,
@@ -155,7 +158,7 @@ def _grow(
     for rows in _candidate_rows(seed.shape):
         if strips is not None and rows > strips.count:
             continue
-        found = spread_rows(seed, rows, users, producer, remaining)
+        found = spread_rows(seed, rows, users, producer, remaining, numbers)
         if found is None:
             continue
         ops, largest = found

@@ -5,13 +5,14 @@ seed x [N, C], N rows:   x -> sum over 1 -> broadcast -> subtract     all of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from jstitch.ir.graph import Op, Value
 from jstitch.passes.base.row_access import (
     Access,
     Reduction,
     data_operands,
+    divides_rows,
     is_reduction,
     reduction,
     relations,
@@ -24,8 +25,12 @@ def spread_rows(
     users: dict[Value, list[Op]],
     producer: dict[Value, Op],
     remaining: dict[Op, None],
+    numbers: Mapping[Value, Op],
 ) -> tuple[set[Op], int] | None:
-    """Ops reached both ways from `seed`, and the largest value's size. None when a reduction mixes rows."""
+    """Ops reached both ways from `seed`, and the largest value's size. None when a reduction mixes rows.
+
+    numbers: iotas, by result, where a loop goes over the rows that had better divide nothing.
+    """
     blocked, todo, ops = {seed}, [seed], set[Op]()
     flat = rows == seed.tensor.size and rows > 1
 
@@ -43,7 +48,8 @@ def spread_rows(
             block(data_operands(op))
             return reduction(op, rows) is Reduction.INNER
         found = relations(op, rows)
-        if flat and any(r.modular for r in found):
+        divided = (divides_rows(numbers[v], rows) for v in op.operands if v in numbers)
+        if flat and (any(r.modular for r in found) or any(divided)):
             return False
         block(v for v, r in zip(op.operands, found, strict=True) if r.access is Access.ROW)
         return True

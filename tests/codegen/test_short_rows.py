@@ -21,17 +21,27 @@ from tests.codegen.test_check_phases import kernels, shape
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
 ROWS = """
 def phase0(bufs, arena, program):
+    t = arena + 64
     for r in range(lo, hi):
         for i in range(0, {first}):
-            store_f32(arena, i, load_f32(x, r * 3 + i, 1), 2)
+            store_f32(t, {place}, load_f32(x, {row} * 3 + i, 1), 2)
         for i in range(0, {second}):
             for j in range(0, {third}):
-                y = load_f32(arena, i, 2)
+                store_f32(z, {column}, load_f32(t, i, 2), 3)
 """
 
 
-def is_short(first: int, second: int, third: int, arena_bytes: int = 64) -> bool:
-    (function,) = ast.parse(ROWS.format(first=first, second=second, third=third)).body
+def is_short(
+    first: int = 3,
+    second: int = 1,
+    third: int = 1,
+    arena_bytes: int = 128,
+    place: str = "i",
+    row: str = "r",
+    column: str = "r * 3 + j",
+) -> bool:
+    text = ROWS.format(first=first, second=second, third=third, place=place, row=row, column=column)
+    (function,) = ast.parse(text).body
     assert isinstance(function, ast.FunctionDef)
     return rows_are_short(function, arena_bytes)
 
@@ -41,7 +51,10 @@ def test_which_rows_are_short() -> None:
     assert is_short(SHORT, 2, 4)
     assert not is_short(SHORT + 1, 1, 1)
     assert not is_short(3, 3, 3), "nine elements in all"
-    assert not is_short(3, 1, 3, arena_bytes=1 << 16)
+    assert not is_short(arena_bytes=1 << 16)
+    assert not is_short(place="clamp_index(v, 0, 2)"), "a place that nobody knows"
+    assert not is_short(row="quotient(r, 5)"), "rows that lie apart"
+    assert not is_short(column="j"), "sums of columns"
 
 
 def test_loops_without_loops_inside_are_no_rows() -> None:

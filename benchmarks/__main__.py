@@ -14,6 +14,7 @@ from benchmarks.compile_time import compile_command
 from benchmarks.device import device_command
 from benchmarks.gpu import gpu_command
 from benchmarks.hunt import hunt_command
+from benchmarks.kernel_races import kernels_command
 from benchmarks.latency import latency_command
 from benchmarks.losses import losses_command
 from benchmarks.overhead import overhead_command
@@ -30,7 +31,8 @@ def main() -> None:
 for command in (
     *(run_command, child_command, compile_command, overhead_command),
     *(gpu_command, device_command, async_command, ablation_command, papers_command),
-    *(latency_command, blocks_command, chains_command, losses_command, tilings_command, hunt_command),
+    *(latency_command, blocks_command, chains_command, losses_command, tilings_command),
+    *(hunt_command, kernels_command),
 ):
     main.add_command(command)
 

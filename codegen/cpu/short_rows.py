@@ -23,11 +23,12 @@ DIVISIONS = frozenset(("quotient", "remainder_pos"))
 
 def rows_are_short(function: ast.FunctionDef, arena_bytes: int) -> bool:
     """Whether all rows of a phase's function are, and tiles lie between loops over their elements."""
-    loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and turns(n) is None]
-    inside = [loop for row in loops for loop in _loops(row)]
-    if not inside or arena_bytes > MOST_TILES or any(map(_divides, loops)) or not _has_places(function):
+    rows = [n for n in ast.walk(function) if isinstance(n, ast.For) and turns(n) is None]
+    if not rows or arena_bytes > MOST_TILES or any(map(_divides, rows)) or not _has_places(function):
         return False
-    return all(_elements(loop) <= SHORT for loop in inside) and sum(map(_size, loops)) <= MOST_STATEMENTS
+    written = [_written_out(row) for row in rows]
+    most = max(elements for elements, _ in written)
+    return 1 < most <= SHORT and sum(statements for _, statements in written) <= MOST_STATEMENTS
 
 
 def _has_places(function: ast.FunctionDef) -> bool:
@@ -76,26 +77,19 @@ def turns(loop: ast.For) -> int | None:
     return None
 
 
-def _loops(row: ast.For) -> Iterator[ast.For]:
-    """The loops in a loop that are in none between."""
-    todo: list[ast.stmt] = list(row.body)
+def _written_out(row: ast.For) -> tuple[int, int]:
+    """Most elements of a row that a loop goes over, and statements of a row with all loops written out."""
+    elements, statements = 1, 0
+    todo: list[tuple[ast.stmt, int]] = [(one, 1) for one in row.body]
     while todo:
-        match todo.pop():
+        statement, times = todo.pop()
+        match statement:
             case ast.For() as loop:
-                yield loop
+                inside = times * (turns(loop) or SHORT + 1)
+                elements = max(elements, inside)
+                todo += ((one, inside) for one in loop.body)
             case ast.If(_, inner, orelse):
-                todo += [*inner, *orelse]
-
-
-def _elements(loop: ast.For) -> int:
-    """Turns of it and of those inside together; more than any where nobody knows."""
-    here = turns(loop)
-    if here is None:
-        return SHORT + 1
-    return here * max(map(_elements, _loops(loop)), default=1)
-
-
-def _size(loop: ast.For) -> int:
-    """Statements of one of its turns, with the loops inside written out."""
-    own = sum(isinstance(n, ast.Assign | ast.Expr) for n in loop.body)
-    return own + sum((turns(inner) or 1) * _size(inner) for inner in _loops(loop))
+                todo += ((one, times) for one in (*inner, *orelse))
+            case _:
+                statements += times
+    return elements, statements

@@ -32,6 +32,7 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, Reason
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.fuse.absorb_updates import contracted
+from jstitch.passes.fuse.gate import Verdict as Modelled
 from jstitch.passes.fuse.gate import judge
 from jstitch.runtime.device_name import cpu_device, gpu_device
 from jstitch.runtime.performance_library import Verdict, library_path, shared_library, verdict_key
@@ -124,9 +125,8 @@ class MeasuredGate:
 
     def _pattern(self, pattern: FusionPattern, attrs: Mapping[str, Any]) -> Decision:
         model, name = judge(pattern, self.profile), str(attrs["name"])
-        plain, stitched, donated = _both(pattern, attrs)
-        shortest = min(model.ours_seconds, model.xla_seconds)
-        turns = 1 if shortest > SHORT else max(2, min(MOST_TURNS, round(3 * SHORT / max(shortest, 1e-9))))
+        plain, stitched, donated = both_versions(pattern, attrs)
+        turns = turns_of(model)
         key = verdict_key("pattern", program_text(plain), nameless(attrs), str(donated), str(turns))
 
         def measure(seconds: float) -> Verdict:
@@ -211,7 +211,7 @@ def _pattern_verdict(race: Race, turns: int, clearly: bool) -> Verdict:
     return Verdict("pattern", race.seconds(1) / turns, race.seconds(0) / turns, len(race.rounds), choice)
 
 
-def _both(pattern: FusionPattern, attrs: Mapping[str, Any]) -> tuple[Graph, Graph, Mapping[int, int]]:
+def both_versions(pattern: FusionPattern, attrs: Mapping[str, Any]) -> tuple[Graph, Graph, Mapping[int, int]]:
     """XLA's version, ours, and argument -> result in its memory.
 
     Such results come first, by argument: `jax.jit` pairs donated arguments with results in their order.
@@ -221,6 +221,12 @@ def _both(pattern: FusionPattern, attrs: Mapping[str, Any]) -> tuple[Graph, Grap
     kernel = Op(KERNEL, inputs, outputs, attrs, (Graph(inputs, ops, outputs),))
     plain = ordered(Graph(inputs, ops, outputs), pairs)
     return plain, Graph(inputs, (kernel,), plain.outputs), {a: n for n, (a, _) in enumerate(pairs)}
+
+
+def turns_of(model: Modelled) -> int:
+    """How often kernels are run in a loop, so that their time is not that of a call."""
+    shortest = min(model.ours_seconds, model.xla_seconds)
+    return 1 if shortest > SHORT else max(2, min(MOST_TURNS, round(3 * SHORT / max(shortest, 1e-9))))
 
 
 def paired(graph: Graph, donated: Mapping[Value, Value]) -> list[tuple[int, int]]:

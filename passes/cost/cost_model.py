@@ -290,26 +290,31 @@ def _fusion_cost(
             if maker is None or v in materialised:
                 reads.add(v)
             elif not is_free(maker):
-                again = turns[user] * (_repeats(user) if machine.device is None else 1.0)
+                again = turns[user] * xla_repeats(user, machine)
                 if v not in seen or again > turns[maker]:
                     turns[maker] = again
                     todo.append(maker)
             seen.add(v)
-    cycles = sum(xla_work(made, machine) * again for made, again in turns.items())
+    cycles = sum(xla_work(made, machine) * (again if is_dear(made) else 1.0) for made, again in turns.items())
     nbytes = root.tensor.nbytes + sum(v.tensor.nbytes for v in reads)
     alone = machine.serial_work <= cycles < machine.xla_serial_work and op.name != PRODUCT
     serial = machine.cores if alone else 1.0
     return CostEstimate(1.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
 
 
+def is_dear(op: Op) -> bool:
+    """Whether it matters how often it is done: the others are lost among reads and writes."""
+    return lookup(op.name).op_class is OpClass.EXPENSIVE
+
+
 @per_object
-def _repeats(op: Op) -> float:
+def xla_repeats(op: Op, machine: Machine) -> float:
     """How often XLA:CPU computes each element that the op reads and that is in no memory.
 
     Once for every element of a row, where those differ: LLVM takes out of the innermost loop what is the
     same in all of it, and nothing out of the others.
     """
-    if not build.is_broadcast(op):
+    if not build.is_broadcast(op) or machine.device is not None:
         return 1.0
     operand, shape = op.operands[0].tensor, op.result.shape
     given = {d for n, d in zip(operand.shape, op.attrs["broadcast_dimensions"], strict=True) if n > 1}

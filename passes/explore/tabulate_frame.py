@@ -21,7 +21,7 @@ from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import Access, data_operands, is_reduction, relations
-from jstitch.passes.cost.cost_model import CostEstimate, work, xla_work
+from jstitch.passes.cost.cost_model import CostEstimate, is_dear, work, xla_repeats, xla_work
 from jstitch.passes.fuse.plan_layers import partition_reason
 from jstitch.passes.lower.form_groups import RECOMPUTE, RECOMPUTE_SCALAR
 
@@ -53,7 +53,7 @@ class FrameTable:
     leading dimensions, whose partial results are combined a phase later. partials: how many there are.
     rows: into which the op can be cut and stay in one program.
     xla: the kernels that XLA runs for values of the op. xla_work: cycles of the op in one of XLA's kernels;
-    xla_all: in all that compute it.
+    xla_repeats: of what it reads; xla_all: in all that compute it.
     maker: the op that makes the value, -1 outside the frame. users: of the value, by place. nbytes. returned:
     by the frame. joins: a pattern may hold the maker. written: by XLA, to memory. cheap: computed again
     rather than written and read.
@@ -73,6 +73,7 @@ class FrameTable:
     partials: list[int] = field(default_factory=list)
     xla: list[tuple[XlaKernel, ...]] = field(default_factory=list)
     xla_work: list[float] = field(default_factory=list)
+    xla_repeats: list[float] = field(default_factory=list)
     xla_all: list[float] = field(default_factory=list)
     maker: list[int] = field(default_factory=list)
     users: list[list[Use]] = field(default_factory=list)
@@ -104,19 +105,19 @@ class FrameTable:
 
     def kernel(self, value: int, ops: list[int] | None = None) -> XlaKernel:
         """XLA's kernel that writes `value`: all up to what it has in memory. ops: gets the ops of it."""
-        seen, todo, nbytes = {value}, [value], float(self.nbytes[value])
-        ops = [] if ops is None else ops
+        seen, todo, nbytes = {value}, [(value, 1.0)], float(self.nbytes[value])
+        ops, cycles = [] if ops is None else ops, 0.0
         while todo:
-            v = todo.pop()
+            v, times = todo.pop()
             maker = self.maker[v]
             if v != value and (maker < 0 or self.written[v] or not self.fusible[maker] or len(ops) >= CONE):
                 nbytes += self.nbytes[v]
                 continue
             ops.append(maker)
+            cycles += self.xla_work[maker] * (times if is_dear(self.ops[maker]) else 1.0)
             new = [u for u in self.operands[maker] if u not in seen]
             seen.update(new)
-            todo += new
-        cycles = sum(self.xla_work[op] for op in ops)
+            todo += ((u, times * self.xla_repeats[maker]) for u in new)
         machine = self.profile.machine
         serial = machine.cores if machine.serial_work <= cycles < machine.xla_serial_work else 1.0
         nbytes, cycles = nbytes * (1 + (serial - 1) / 2), cycles * serial
@@ -256,8 +257,9 @@ def _decide_written(table: FrameTable) -> None:
 
 def _price(table: FrameTable) -> None:
     """What each op costs XLA, and which values are better computed again than kept in memory."""
-    pairs, machine = zip(table.ops, table.fusible, strict=True), table.profile.machine
+    pairs, machine = list(zip(table.ops, table.fusible, strict=True)), table.profile.machine
     table.xla_work += [xla_work(op, machine) if fusible else 0.0 for op, fusible in pairs]
+    table.xla_repeats += [xla_repeats(op, machine) if fusible else 1.0 for op, fusible in pairs]
     table.xla_all += [0.0] * len(table.ops)
     again: list[float] = [1.0] * len(table.values)
     table.cheap += [True] * len(table.values)

@@ -46,6 +46,7 @@ from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.row_access import ROW_VAR, is_reduction, read_index
 
 MOST_ATOMS = 32  # of one index: reshapes and transposes in turn double it
+MOST_VALUES = 1 << 11  # of one loop: a chain of concatenates and pads doubles them at each
 
 
 class CannotLowerError(Exception):
@@ -230,6 +231,8 @@ class NestBuilder:
 
     def _compute(self, v: Value, index: tuple[Index, ...]) -> Deep[Atomic]:
         op = self.producers[v]
+        if len(self.memo) > MOST_VALUES:
+            raise CannotLowerError(f"one loop would compute more than {MOST_VALUES} values for each element")
         definition = lookup(op.name)
         if definition.position is not None:
             return self._position(op, definition.position(op, index))
@@ -246,10 +249,11 @@ class NestBuilder:
     def _constant(self, op: Op, index: tuple[Index, ...]) -> Atomic:
         """A splat, or one of a few elements, by comparing the offset with each of theirs."""
         array, dtype = op.attrs["value"], op.result.tensor.dtype
-        elements = [array.flat[0]] if is_splat(array) else list(array.flat)
-        offset = linearize(index, array.shape)
-        if offset.is_const or len(elements) == 1:
-            return literal(elements[offset.const if len(elements) > 1 else 0], dtype)
+        if is_splat(array):
+            return literal(array.flat[0], dtype)
+        elements, offset = list(array.flat), linearize(index, array.shape)
+        if offset.is_const:
+            return literal(elements[offset.const], dtype)
         result: Atomic = literal(elements[-1], dtype)
         where = self._depth(offset)
         for k in reversed(range(len(elements) - 1)):

@@ -110,7 +110,7 @@ warnings.simplefilter("error")
 random.seed(0)
 payloads = {f"{k:064x}": bytes([k]) * (1 << 21) for k in range(4)}
 whole = 0
-for _ in range(20):
+for turn in range(1, 21):
     read, write = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -122,7 +122,7 @@ for _ in range(20):
             for key, payload in payloads.items():
                 cache.put(key, payload)
     os.read(read, 1)
-    time.sleep(random.random() * 0.02)
+    time.sleep(random.random() * 0.02 * turn)  # longer and longer, so that busy machines write some, too
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     cache = KernelCache(Path(sys.argv[1]))

@@ -12,7 +12,7 @@ from benchmarks.kernel_races import kernels_command
 
 def test_kernels_are_raced_and_told(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
-    told = ["--count", "4", "--seed", "5", "--seconds", "0.01", "--below", "1000", "--json", str(path)]
+    told = ["--count", "2", "--seed", "5", "--seconds", "0.01", "--below", "1000", "--json", str(path)]
     result = CliRunner().invoke(kernels_command, told, catch_exceptions=False)
     rows = json.loads(path.read_text())["rows"]
     assert result.exit_code == 0

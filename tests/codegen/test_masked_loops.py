@@ -66,8 +66,8 @@ def test_a_number_that_is_none_stays_in_its_row() -> None:
     assert (np.delete(found, [3, 5]) == 48).all()
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int8", "int16", "bool"])
-@pytest.mark.parametrize("width", [9, 13, 17, 19, 33, 41])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "bool"])
+@pytest.mark.parametrize("width", [13, 17, 33])
 def test_nothing_is_written_behind_the_last_row(dtype: str, width: int) -> None:
     """LLVM writes a whole float where one narrow element is left, and it knows the mask: 17 of 2 x 16."""
 

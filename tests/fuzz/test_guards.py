@@ -12,7 +12,7 @@ from tests.codegen.guarded import overruns
 from tests.codegen.test_check_phases import kernels
 
 MOST_BYTES = 1 << 21
-FEW, MANY = 12, 400
+FEW, MANY = 6, 400
 
 
 @pytest.mark.parametrize(

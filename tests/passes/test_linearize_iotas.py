@@ -69,7 +69,7 @@ def test_other_sums_stay(case: str) -> None:
     assert sums(after) == sums(before)
 
 
-@pytest.mark.parametrize("shape", [(3, 5, 7), (4, 1, 9), (2, 2, 2, 2), (0, 3), (1,), ()])
+@pytest.mark.parametrize("shape", [(3, 5, 7), (4, 1, 9), (0, 3), ()])
 def test_random_numbers_are_the_same_bits(shape: tuple[int, ...]) -> None:
     def f(key: Any) -> Any:
         return jax.random.uniform(key, shape), jax.random.bits(jax.random.split(key)[0], (*shape, 3))

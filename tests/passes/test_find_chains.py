@@ -21,7 +21,9 @@ from tests.passes.chain_programs import Array, close, program
 from tests.passes.test_own_columns import graph_of
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize(
+    "seed", [*range(24), *(pytest.param(n, marks=pytest.mark.slow) for n in range(24, 60))]
+)
 def test_drawn_chains_are_one_kernel(seed: int) -> None:
     """The kernel is right to the check of kernels and the interpreter, and on this machine."""
     f, args = program(seed)

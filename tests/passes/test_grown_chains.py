@@ -75,7 +75,9 @@ def close(found: Sequence[Array], f: Callable[..., Any], args: Sequence[np.ndarr
         assert error <= 2 * allowed + 1e-5 * max(1.0, np.abs(best).max())
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize(
+    "seed", [*range(10), *(pytest.param(n, marks=pytest.mark.slow) for n in range(10, 24))]
+)
 def test_drawn_networks(seed: int) -> None:
     """Every kernel is right to the check of kernels, and the whole on this machine."""
     f, args = network(seed)

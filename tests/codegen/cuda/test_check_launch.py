@@ -117,7 +117,9 @@ def test_the_check_finds(name: str) -> None:
     raise AssertionError("the defect changes nothing")
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "lamb" else n for n in WORKLOADS]
+)
 def test_what_is_emitted_is_in_order(name: str) -> None:
     for emitted in lowered(name).recorder.emitted.values():
         for code in emitted.made.codes:

@@ -291,7 +291,7 @@ def _fusion_cost(
                 reads.add(v)
             elif not is_free(maker):
                 again = turns[user] * xla_repeats(user, machine)
-                if v not in seen or again > turns[maker]:
+                if again > turns.get(maker, 0.0):
                     turns[maker] = again
                     todo.append(maker)
             seen.add(v)

@@ -24,8 +24,8 @@ from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern, Reason
 from jstitch.passes.base.rewrite import is_loop
 from jstitch.passes.cost.call_seconds import after_slices, call_seconds
-from jstitch.passes.cost.cost_model import kernel_cost, xla_cost
 from jstitch.passes.cost.program_seconds import ProgramSeconds
+from jstitch.passes.cost.recurrence_cost import cost_of, xla_cost_of
 from jstitch.passes.fuse.gate import MARGINS
 from jstitch.passes.fuse.hold_together import demanded
 from jstitch.passes.fuse.plan_tree import Planned, contract_tree, leave, leave_all
@@ -80,7 +80,7 @@ class _Gate:
 
     def frame(self, tree: Planned) -> Planned:
         """With every loop of the frame judged, those in branches too."""
-        inner: dict[Graph, Planned] = {}
+        inner = dict(tree.inner)
         for op, below in tree.controls:
             judged = self.loop(tree.plan.frame, op, below) if is_loop(op) else map(self.frame, below)
             inner.update(zip(op.regions, judged, strict=True))
@@ -106,8 +106,8 @@ class _Gate:
         """
         profile, machine, parts = self.context.profile, self.context.machine, after_slices(pattern)
         touched = sum(v.tensor.nbytes for v in (*pattern.inputs, *pattern.outputs))
-        ours = kernel_cost(parts, profile).without_launches.seconds(machine)
-        xla = xla_cost(parts, machine).without_launches.seconds(machine)
+        ours = cost_of(parts, profile).without_launches.seconds(machine)
+        xla = xla_cost_of(parts, machine).without_launches.seconds(machine)
         copied = ours + machine.bandwidths.seconds(2 * touched)
         return starts < (1 - self.margin) * ours and copied < self.margin * xla
 

@@ -13,12 +13,12 @@ from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.remember import per_object
-from jstitch.passes.cost.cost_model import kernel_cost
+from jstitch.passes.cost.recurrence_cost import cost_of
 
 
 def call_seconds(pattern: FusionPattern, profile: Profile) -> float:
     """Of a call of the pattern's kernel."""
-    machine, cost = profile.machine, kernel_cost(after_slices(pattern), profile)
+    machine, cost = profile.machine, cost_of(after_slices(pattern), profile)
     buffers = len(pattern.inputs) + len(pattern.outputs)
     cores = 1.0 if cost.cycles < machine.serial_work else machine.cores
     work = work_seconds(machine, cost.cycles, cost.nbytes, cores)

@@ -18,7 +18,8 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.cost.cost_model import CostEstimate, kernel_cost, wide_sums, xla_cost
+from jstitch.passes.cost.cost_model import CostEstimate, wide_sums
+from jstitch.passes.cost.recurrence_cost import cost_of, xla_cost_of
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.keep_patterns import keep_patterns
 
@@ -68,8 +69,8 @@ class Verdict:
 def judge(pattern: FusionPattern, profile: Profile) -> Verdict:
     """With the updates that the kernel takes over."""
     copies, machine = saved_copies(pattern), profile.machine
-    ours = kernel_cost(pattern, profile) + CostEstimate(nbytes=copies.nbytes / 2)
-    return Verdict(ours, xla_cost(pattern, machine) + copies, machine)
+    ours = cost_of(pattern, profile) + CostEstimate(nbytes=copies.nbytes / 2)
+    return Verdict(ours, xla_cost_of(pattern, machine) + copies, machine)
 
 
 def no_room(nbytes: int, profile: Profile) -> Reason:

@@ -32,6 +32,7 @@ from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.fuse.convexity import waits_for_itself
 from jstitch.passes.fuse.find_chains import CHAIN, find_chains
+from jstitch.passes.fuse.find_recurrences import RECURRENCE, find_recurrences
 from jstitch.passes.fuse.plan_layers import partition_reason
 from jstitch.passes.fuse.trim_patterns import trim
 from jstitch.passes.lower.build_nest import CannotLowerError
@@ -78,7 +79,10 @@ def hold_together(frame: Graph, context: Context) -> Held:
             held = _hold(held, chain)
         else:
             apart |= {op: Reason("not emitable", why) for op in chain.ops if op.name == PRODUCT}
-    return replace(held, apart=apart)
+    loops = find_recurrences(held.frame, context)
+    for pattern in loops.patterns:
+        held = _hold(held, pattern)
+    return replace(held, apart=apart | loops.refused)
 
 
 def refuse(group: Together, why: str, where: str) -> None:
@@ -166,7 +170,7 @@ def _members(op: Op, held: Held) -> Iterator[Op]:
 def _refusals(plan: FusionPlan, patterns: Sequence[FusionPattern], held: Held) -> Iterator[NoFuse]:
     known = {(r.producer, r.consumer): r for r in plan.refusals}
     owner = {op: n for n, p in enumerate(patterns) for op in p.ops if not is_free(op)}
-    kept = {n: p.origin for n, p in enumerate(patterns) if p.origin in (TOGETHER, CHAIN)}
+    kept = {n: p.origin for n, p in enumerate(patterns) if p.origin in (TOGETHER, CHAIN, RECURRENCE)}
     producers = plan.frame.producers()
     for consumer in plan.frame.ops:
         for producer in dict.fromkeys(producers.get(v) for v in consumer.uses):
@@ -205,4 +209,6 @@ def _apart(producer: Op, consumer: Op, owner: Mapping[Op, int], kept: Mapping[in
     outside = consumer if inside is producer else producer
     if kept[owner[inside]] == CHAIN:
         return partition_reason(outside) or Reason("chain", "a chain of products is a kernel of its own")
+    if kept[owner[inside]] == RECURRENCE:
+        return partition_reason(outside) or Reason("recurrence", "a loop is a kernel of its own")
     return partition_reason(outside) or Reason(USER, f"{together(inside.scope)} is a kernel of its own")

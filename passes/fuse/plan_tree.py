@@ -36,14 +36,16 @@ class Planned:
 
     @property
     def controls(self) -> Iterator[tuple[Op, tuple[Planned, ...]]]:
-        """Control ops of the frame, and what is planned for their regions."""
-        yield from ((op, self.below(op)) for op in self.plan.frame.ops if is_control(op))
+        """Control ops of the frame that are in no kernel, and what is planned for their regions."""
+        held = {op for p in self.plan.patterns for op in p.ops}
+        yield from ((op, self.below(op)) for op in self.plan.frame.ops if is_control(op) and op not in held)
 
     def patterns(self) -> Iterator[FusionPattern]:
         """Of the frame, then of those inside it."""
         yield from self.plan.patterns
-        for planned in self.inner.values():
-            yield from planned.patterns()
+        for _, below in self.controls:
+            for planned in below:
+                yield from planned.patterns()
 
 
 def plan_tree(graph: Graph, plan: Plan) -> Planned:
@@ -80,7 +82,8 @@ def contract_tree(planned: Planned, context: Context, see: See, build: Build) ->
     see: is shown each plan before its kernels are made.
     """
     frame = planned.plan.frame
-    new = {op: _contracted(op, planned, context, see, build) if is_control(op) else op for op in frame.ops}
+    new = {op: op for op in frame.ops}
+    new |= {op: _contracted(op, below, context, see, build) for op, below in planned.controls}
     plan = planned.plan
     if any(old is not op for old, op in new.items()):
         refusals = (
@@ -96,6 +99,5 @@ def contract_tree(planned: Planned, context: Context, see: See, build: Build) ->
     return dce(replace(made, ops=sort_ops(products_back(made.ops))))
 
 
-def _contracted(op: Op, planned: Planned, context: Context, see: See, build: Build) -> Op:
-    regions = tuple(contract_tree(below, context, see, build) for below in planned.below(op))
-    return replace(op, regions=regions)
+def _contracted(op: Op, below: tuple[Planned, ...], context: Context, see: See, build: Build) -> Op:
+    return replace(op, regions=tuple(contract_tree(planned, context, see, build) for planned in below))

@@ -235,7 +235,7 @@ class NestBuilder:
             raise CannotLowerError(f"one loop would compute more than {MOST_VALUES} values for each element")
         definition = lookup(op.name)
         if definition.position is not None:
-            return self._position(op, definition.position(op, index))
+            return self.position(op.result.tensor.dtype, definition.position(op, index))
         match definition.op_class:
             case OpClass.CONSTANT if is_free(op):
                 return self._constant(op, index)
@@ -279,9 +279,9 @@ class NestBuilder:
                 made[op.result] = self.scalar(op, [made[v] for v in op.operands])
         return tuple(made[v] for v in body.outputs)
 
-    def _position(self, op: Op, e: Index) -> Ref:
-        convert = f"convert_{kernel_name(op.result.tensor.dtype)}"
-        return self.let(call(convert, Number(e)), self._depth(e))
+    def position(self, dtype: DType, e: Index) -> Ref:
+        """A place in the loops as a number."""
+        return self.let(call(f"convert_{kernel_name(dtype)}", Number(e)), self._depth(e))
 
     def _choose(self, op: Op, index: tuple[Index, ...]) -> Deep[Atomic]:
         """First case whose conditions hold; the reads of the others stay in bounds and are dropped."""
@@ -314,8 +314,12 @@ class NestBuilder:
             assert isinstance(atom, Dynamic)
             assert isinstance(atom.operand, int)
             where = yield from each(self._resolve(op, i) for i in atom.index)
-            read[atom] = self.number((yield self._value(op.operands[atom.operand], tuple(where))))
+            read[atom] = yield self._integer(op.operands[atom.operand], tuple(where))
         return substitute(e, read.get)
+
+    def _integer(self, v: Value, index: tuple[Index, ...]) -> Deep[Index]:
+        """An element of a tensor of integers as an index."""
+        return self.number((yield self._value(v, index)))
 
     def _named(self, e: Index) -> Index:
         """A long index as a number that is computed once: the next op's would be twice as long."""

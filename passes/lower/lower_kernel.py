@@ -28,6 +28,7 @@ from jstitch.passes.lower.form_pattern import FormedPattern, form_pattern
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.learn_room import Room
 from jstitch.passes.lower.lower_lane import LaneLowering
+from jstitch.passes.lower.lower_recurrence import loop_of, lower_recurrence
 from jstitch.passes.lower.order_scratch import order_scratch
 from jstitch.passes.lower.place_tiles import ALIGN, Tiles, place_tiles, tile_priority
 from jstitch.passes.lower.place_values import LaneView, Placement
@@ -63,6 +64,10 @@ def lower_kernel(
     shrink: values that find no room in the arena may be computed again instead.
     Raises CannotLowerError, with the reason, when a kernel cannot express the pattern, and TemplateError.
     """
+    if loop_of(ops) is not None:
+        if updates:
+            raise CannotLowerError("the kernel of a loop writes no part of a larger tensor")
+        return lower_recurrence(name, ops, inputs, outputs, profile)
     formed = form_pattern(ops, outputs, profile, updates, template)
     return _KernelLowering(name, formed, inputs, outputs, profile, arena_bytes, share, shrink, updates).run()
 

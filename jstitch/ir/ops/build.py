@@ -96,6 +96,11 @@ def slice_(x: Value, start: Sequence[int], limit: Sequence[int], strides: Sequen
     return op("stablehlo.slice", (x,), TensorType(tuple(sizes), x.tensor.dtype), attrs)
 
 
+def dynamic_slice(x: Value, starts: Sequence[Value], sizes: Sequence[int]) -> Op:
+    attrs = {"slice_sizes": tuple(sizes)}
+    return op("stablehlo.dynamic_slice", (x, *starts), TensorType(tuple(sizes), x.tensor.dtype), attrs)
+
+
 def pad(x: Value, value: Value, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Op:
     """Negative low and high cut; `interior` elements go between neighbours."""
     edges = zip(x.shape, low, high, interior, strict=True)

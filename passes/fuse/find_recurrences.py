@@ -1,0 +1,110 @@
+"""Loops whose turns need nothing of other elements, with what is only theirs around them: one kernel each.
+
+%d = subtract %r, %v;  %a = while(...) {... %d ...};  %s = add %a, %v    ->    {subtract, while, add}
+
+A turn of XLA's loop is a few kernels, and what it goes on from is in memory in between. In one kernel a
+program does all turns of its elements. What such a loop is, is asked of the kernel that it would be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.ops import OpClass, lookup
+from jstitch.ir.types import TensorType
+from jstitch.options import PRESETS
+from jstitch.passes.base.context import Context
+from jstitch.passes.base.plan import FusionPattern, Reason, is_free, make_pattern, with_constants
+from jstitch.passes.fuse.convexity import waits_for_itself
+from jstitch.passes.graph.find_recurrence import may_recur
+from jstitch.passes.lower.build_nest import CannotLowerError
+from jstitch.passes.lower.lower_kernel import lower_kernel
+
+RECURRENCE = "find_recurrences"
+"""The origin of a loop's pattern."""
+MOST_AROUND = 64  # ops that are taken into a loop's kernel on either side
+
+
+@dataclass(frozen=True)
+class Recurrences:
+    """patterns: of loops that are kernels. refused: other loops -> why they are none."""
+
+    patterns: Sequence[FusionPattern] = ()
+    refused: Mapping[Op, Reason] = field(default_factory=dict)
+
+
+def find_recurrences(frame: Graph, context: Context) -> Recurrences:
+    """Every loop of the frame that a kernel can be. FusionStitching as published has none."""
+    options = context.options
+    left = "recurrences" in options.without or options.planner in PRESETS
+    if left or context.machine.device is not None:
+        return Recurrences()
+    found: list[FusionPattern] = []
+    refused: dict[Op, Reason] = {}
+    for op in filter(may_recur, frame.ops):
+        search = _Search(frame, context, {member for p in found for member in p.ops if not is_free(member)})
+        pattern = search.around(op)
+        if isinstance(pattern, Reason):
+            refused[op] = pattern
+        else:
+            found.append(pattern)
+    return Recurrences(tuple(found), refused)
+
+
+class _Search:
+    """What becomes a kernel with a loop. taken: ops that are in others' kernels."""
+
+    def __init__(self, frame: Graph, context: Context, taken: set[Op]) -> None:
+        self.frame, self.context, self.taken = frame, context, taken
+        self.producers, self.users = frame.producers(), frame.users()
+
+    def around(self, loop: Op) -> FusionPattern | Reason:
+        """The loop alone, then with one more op as long as a kernel holds it."""
+        best = self.pattern([loop])
+        why = self.why_not(best)
+        if why is not None:
+            return why
+        tried: set[Op] = set()
+        while (op := next(self.near(best, tried), None)) is not None and len(tried) < MOST_AROUND:
+            tried.add(op)
+            more = self.pattern([op, *(o for o in best.ops if not is_free(o))])
+            if self.why_not(more) is None:
+                best = more
+        return best
+
+    def pattern(self, ops: Sequence[Op]) -> FusionPattern:
+        return make_pattern(self.frame, with_constants(ops, self.producers), RECURRENCE)
+
+    def why_not(self, pattern: FusionPattern) -> Reason | None:
+        """Why no kernel is the pattern."""
+        between = waits_for_itself(self.frame, pattern)
+        if between is not None:
+            return Reason("cycle", f"{between.name} between its ops would wait for the kernel, which waits for it")
+        what = pattern.ops, pattern.inputs, pattern.outputs
+        try:
+            lower_kernel("recurrence", *what, self.context.profile, self.context.options.arena_bytes)
+        except CannotLowerError as error:
+            return error.reason
+        return None
+
+    def near(self, pattern: FusionPattern, tried: set[Op]) -> Iterator[Op]:
+        """Ops that make what only the pattern reads, another part at each turn; such as read what it makes."""
+        inside = {op for op in pattern.ops if not is_free(op)}
+        most = max(v.tensor.size for op in pattern.ops if may_recur(op) for v in op.results)
+        for v in pattern.inputs:
+            maker = self.producers.get(v)
+            once = v.tensor.size >= most and inside.issuperset(self.users[v]) and v not in self.frame.outputs
+            if maker is not None and once and self.may_join(maker, tried):
+                yield maker
+        for v in pattern.outputs:
+            behind = (user for user in self.users.get(v, ()) if user not in inside)
+            yield from (user for user in behind if self.may_join(user, tried))
+
+    def may_join(self, op: Op, tried: set[Op]) -> bool:
+        if op in tried or op in self.taken or is_free(op):
+            return False
+        if not all(isinstance(v.type, TensorType) for v in (*op.operands, *op.results)):
+            return False
+        return lookup(op.name).op_class in (OpClass.LIGHT, OpClass.EXPENSIVE, OpClass.SHAPE)

@@ -1,0 +1,214 @@
+"""Read a loop as a recurrence: what a turn goes on from, what it reads, what it leaves at its place in a stack.
+
+while i < 128:  x = xs[127 - i];  c = a * c + x;  ys[127 - i] = c;  i = i + 1
+->
+    turn in [0, 128):  carry c from c0;  stack ys, element `127 - turn` of dimension 0, from c
+
+and a window that is everything up to each element, as `jnp.cumsum` is, as the same thing. Nothing is said of
+what a turn computes: where a kernel cannot express it, lowering says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.index import Index, Var, bounds, const, var
+from jstitch.ir.ops import has_effects, lookup
+from jstitch.ir.ops.build import convert, dynamic_slice, elementwise
+from jstitch.ir.reason import Reason
+from jstitch.ir.types import DType, TensorType
+from jstitch.passes.base.rewrite import Producer, is_control
+from jstitch.passes.graph.count_turns import Counter, count_turns
+from jstitch.passes.graph.turn_numbers import turn_numbers
+
+TURN = "turn"
+RULE = "recurrence"
+SUM = "stablehlo.add"
+
+
+@dataclass(frozen=True, eq=False)
+class Carry:
+    """What a turn goes on from: `initial` in the first one, then `after` of the one before.
+
+    before, after: values of a turn; initial may be a scalar for all elements. result: of the loop, if any.
+    """
+
+    initial: Value
+    before: Value
+    after: Value
+    result: Value | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """A result of the loop that gets `part`, a value of each turn, at `start` of its dimension `dim`."""
+
+    result: Value
+    part: Value
+    dim: int
+    start: Index
+
+
+@dataclass(frozen=True, eq=False)
+class Recurrence:
+    """A loop of `turns`; `ops` are those of one turn, in order.
+
+    given: a turn's names of what no turn changes -> the values outside. numbers: integer scalars of a turn,
+    by the variable `turn`.
+    """
+
+    turns: int
+    ops: tuple[Op, ...]
+    carries: tuple[Carry, ...]
+    stacks: tuple[Stack, ...]
+    given: Mapping[Value, Value]
+    numbers: Mapping[Value, Index]
+
+    @property
+    def turn(self) -> Var:
+        return Var(TURN, self.turns)
+
+    @property
+    def makes(self) -> tuple[Value, ...]:
+        """Results of the loop that it gives."""
+        carried = (c.result for c in self.carries if c.result is not None)
+        return (*carried, *(s.result for s in self.stacks))
+
+
+def may_recur(op: Op) -> bool:
+    """Whether the op is a loop, or may be one."""
+    return op.name in ("stablehlo.while", "stablehlo.reduce_window")
+
+
+def find_recurrence(op: Op, producer: Producer) -> Recurrence | Reason:
+    """The op as one, or why it is none. producer: of the values around it."""
+    return _loop(op, producer) if is_control(op) else _window(op)
+
+
+# -- loops -----------------------------------------------------------------------------------------------
+
+
+def _loop(op: Op, producer: Producer) -> Recurrence | Reason:
+    body = op.regions[-1]
+    counter = count_turns(op, producer)
+    if counter is None:
+        return Reason(RULE, "nothing says before it runs how many turns the loop has")
+    strange = next((o for o in body.ops if is_control(o) or has_effects(o) or not _of_tensors(o)), None)
+    if strange is not None:
+        return Reason(RULE, f"its turns have '{strange.name}', which no kernel has")
+    if counter.trips < 1:
+        return Reason(RULE, "it has no turns")
+    reader = _Reader(op, counter, turn_numbers(body, counter, Var(TURN, counter.trips), producer))
+    return reader.read()
+
+
+class _Reader:
+    """Reads one `while`. numbers: integer scalars of a turn."""
+
+    def __init__(self, op: Op, counter: Counter, numbers: Mapping[Value, Index]) -> None:
+        self.op, self.body, self.counter, self.numbers = op, op.regions[-1], counter, numbers
+        self.producers, self.users = self.body.producers(), self.body.users()
+
+    def read(self) -> Recurrence | Reason:
+        op, body = self.op, self.body
+        given: dict[Value, Value] = {}
+        carries: list[Carry] = []
+        stacks: dict[Op, Stack] = {}
+        for place, (before, after) in enumerate(zip(body.inputs, body.outputs, strict=True)):
+            update, result = self.producers.get(after), op.results[place]
+            if before is after:
+                given[before] = op.operands[place]
+            elif update is not None and (stack := self.stack(update, before, result)) is not None:
+                stacks[update] = stack
+            elif place != self.counter.place:
+                carries.append(Carry(op.operands[place], before, after, result))
+        late = {v for update in stacks for v in update.results}
+        read = {v for o in body.ops if o not in stacks for v in o.operands}
+        if not late.isdisjoint(read):
+            return Reason(RULE, "its turns read the stack that they write")
+        ops = tuple(o for o in body.ops if o not in stacks)
+        kept = tuple(stacks.values())
+        return Recurrence(self.counter.trips, ops, tuple(carries), kept, given, self.numbers)
+
+    def stack(self, update: Op, before: Value, result: Value) -> Stack | None:
+        """The result as a stack of which each turn writes one part, if together they are all of it."""
+        if not lookup(update.name).in_place or update.operands[0] is not before:
+            return None
+        if self.users[before] != [update] or before in self.body.outputs:
+            return None
+        part, starts = update.operands[1], [self.numbers.get(v) for v in update.operands[2:]]
+        moving = [d for d, (n, m) in enumerate(zip(before.shape, part.shape, strict=True)) if n != m]
+        if not moving and 1 in before.shape:
+            moving = [before.shape.index(1)]
+        if len(moving) != 1:
+            return None
+        (dim,) = moving
+        start = starts[dim]
+        if part.shape[dim] != 1 or start is None or not self.covers(start, before.shape[dim]):
+            return None
+        return Stack(result, part, dim, start)
+
+    def covers(self, start: Index, extent: int) -> bool:
+        """Whether the turns' starts are every element of a dimension, once."""
+        steps = [k for _, k in start.terms]
+        whole = bounds(start) == (0, extent - 1) and self.counter.trips == extent
+        return whole and all(abs(k) == 1 for k in steps)
+
+
+def _of_tensors(op: Op) -> bool:
+    return all(isinstance(v.type, TensorType) for v in (*op.operands, *op.results))
+
+
+# -- windows ---------------------------------------------------------------------------------------------
+
+
+def _window(op: Op) -> Recurrence | Reason:
+    """One window for each element, of all elements before it, or behind it, along a dimension, and itself."""
+    along = _cumulative(op)
+    if along is None:
+        return Reason(RULE, "its windows are not everything up to each element")
+    dim, backwards = along
+    x, init = op.operands
+    monoid, kind = op.attrs["monoid"], x.tensor.dtype
+    turns = x.shape[dim]
+    # The sum of many floats in turn would lose what XLA's, in pairs, does not.
+    wide = DType.F64 if monoid == SUM and kind.is_float else kind
+    where = var(Var(TURN, turns))
+    start = const(turns - 1) - where if backwards else where
+    zero, number = (Value(TensorType((), DType.S32)) for _ in range(2))
+    sizes = tuple(1 if d == dim else n for d, n in enumerate(x.shape))
+    part = dynamic_slice(x, [number if d == dim else zero for d in range(len(sizes))], sizes)
+    taken = convert(part.result, wide)
+    before = Value(taken.result.tensor)
+    order = (taken.result, before) if backwards else (before, taken.result)
+    after = elementwise(monoid, *order)
+    narrow = convert(after.result, kind)
+    ops = tuple(o.located(op) for o in (part, taken, after, narrow))
+    carry = Carry(init, before, after.result)
+    stack = Stack(op.result, narrow.result, dim, start)
+    return Recurrence(turns, ops, (carry,), (stack,), {}, {zero: const(0), number: start})
+
+
+def _cumulative(op: Op) -> tuple[int, bool] | None:
+    """The dimension that windows run along, and whether from behind."""
+    if len(op.results) != 1 or "monoid" not in op.attrs or not _is_plain(op):
+        return None
+    x, sizes = op.operands[0], op.attrs["window_dimensions"]
+    edges = op.attrs.get("padding") or ((0, 0),) * x.tensor.rank
+    long = [d for d, n in enumerate(sizes) if n > 1]
+    others = (edges[d] for d in range(len(sizes)) if d not in long)
+    if len(long) != 1 or any(map(any, others)) or op.result.shape != x.shape or not x.tensor.size:
+        return None
+    (dim,) = long
+    n = x.shape[dim]
+    if sizes[dim] != n or tuple(edges[dim]) not in ((n - 1, 0), (0, n - 1)):
+        return None
+    return dim, tuple(edges[dim]) == (0, n - 1)
+
+
+def _is_plain(op: Op) -> bool:
+    """Whether windows have no strides and no gaps."""
+    kinds = ("window_strides", "window_dilations", "base_dilations")
+    return all(k == 1 for kind in kinds for k in op.attrs.get(kind) or ())

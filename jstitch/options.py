@@ -20,7 +20,7 @@ PRESETS = {"fs2018": 1, "fs2019": 8, "fs2021": 8}
 PLANNERS = ("auto", "layers", "ilp", "dp", *PRESETS)
 SCHEMES = ("packing", "thread", "warp", "block")
 TECHNIQUES = (
-    *("remote", "sharing", "shrinking", "columns", "chains", "blocks", "tf32"),
+    *("remote", "sharing", "shrinking", "columns", "chains", "recurrences", "blocks", "tf32"),
     *("templates", "roofs", "footprints", "substitution", "seeds", "beams", "evaluator"),
 )
 """Parts of passes; those of the second line are the papers', and decide in the planners that have them."""

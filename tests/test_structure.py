@@ -74,6 +74,8 @@ SPELLS_OPS = {
     "jstitch.passes.graph.batch_gathers": "rewrites one op, gather, by an iota that it is given",
     "jstitch.passes.graph.chain_scatters": "rewrites sums, add, of scatters; dot_general is a sum",
     "jstitch.passes.graph.count_turns": "looks at the condition and the counter of one op, while",
+    "jstitch.passes.graph.find_recurrence": "reads two ops, while and reduce_window, and sums, add, in it",
+    "jstitch.passes.graph.turn_numbers": "knows how five ops of integers, and compare, go on",
     "jstitch.passes.graph.join_sums": "joins products, dot_general, whose sum, add, is in a while",
     "jstitch.passes.graph.keep_counters": "looks at the condition of one op, while",
     "jstitch.passes.graph.lead_products": "turns round sums, add, of products, dot_general",

@@ -22,6 +22,7 @@ from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.chunk.chunk_rows import said_of
 from jstitch.passes.fuse.absorb_updates import absorb_updates
+from jstitch.passes.fuse.find_recurrences import find_recurrences
 from jstitch.passes.fuse.gate import judge
 from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
 from jstitch.runtime.report import Record
@@ -123,10 +124,14 @@ class _Frame:
     # -- opaque ops -----------------------------------------------------------------------------------
 
     def opaque(self) -> Iterator[OpaqueStory]:
+        """And loops that could not be kernels."""
+        loops = find_recurrences(self.plan.frame, self.seen.context).refused
         for op in self.plan.frame.ops:
-            why = why_opaque(op)
-            if why is not None:
-                yield OpaqueStory(self.frame.title, self.frame.label(op), why, REMEDIES["opaque"])
+            at, why = (self.frame.title, self.frame.label(op)), why_opaque(op)
+            if op in loops and op not in self.owner:
+                yield OpaqueStory(*at, str(loops[op]), remedy(loops[op]))
+            elif why is not None and op not in self.owner:
+                yield OpaqueStory(*at, why, REMEDIES["opaque"])
 
 
 def _verdict(pattern: FusionPattern, profile: Profile) -> str:

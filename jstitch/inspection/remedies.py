@@ -19,6 +19,10 @@ REMEDIES: Mapping[str, str] = {
     "chain": (
         "none: what is made row by row between two products is one kernel; `without=('chains',)` undoes it"
     ),
+    "recurrence": (
+        "none where other elements' turns are needed; else a number of turns that is known when it is traced"
+        " (lax.scan, fori_loop with constant bounds); `without=('recurrences',)` leaves all loops to XLA"
+    ),
     "alone": (
         "none needed: XLA's library is as quick with a product alone; what is before and after it is stitched"
     ),

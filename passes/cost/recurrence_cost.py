@@ -1,6 +1,6 @@
 """What a pattern costs that may have a loop: as often as it turns, what one of its turns does.
 
-while, 128 turns: {multiply, add}, subtract     ours: one kernel     XLA's: 128 times its kernels of a turn, and one
+while, 128 turns: {multiply, add}, subtract     ours: one kernel     XLA's: 128 times those of a turn, and one
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.remember import per_object
 from jstitch.passes.cost.cost_model import CostEstimate, kernel_cost, work, xla_cost
 from jstitch.passes.graph.find_recurrence import Recurrence, find_recurrence
-from jstitch.passes.lower.lower_recurrence import loop_of
+from jstitch.passes.lower.loop_pattern import loop_of
 
 
 @per_object

@@ -11,20 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from jstitch.ir.graph import Graph, Op, Value
+from jstitch.codegen.intrinsics import cpu_cpi
+from jstitch.ir.graph import Graph, Op
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.types import TensorType
 from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free, make_pattern, with_constants
 from jstitch.passes.fuse.convexity import waits_for_itself
-from jstitch.passes.graph.find_recurrence import may_recur
+from jstitch.passes.graph.find_recurrence import RULE, find_recurrence, may_recur
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
 
 RECURRENCE = "find_recurrences"
 """The origin of a loop's pattern."""
 MOST_AROUND = 64  # ops that are taken into a loop's kernel on either side
+DEAR, FEW = 38, 16  # cycles of a function, and numbers of which one after another it takes longer than XLA's
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class _Search:
     def around(self, loop: Op) -> FusionPattern | Reason:
         """The loop alone, then with one more op as long as a kernel holds it."""
         best = self.pattern([loop])
-        why = self.why_not(best)
+        why = self.why_not(best) or self.waits(loop)
         if why is not None:
             return why
         tried: set[Op] = set()
@@ -78,10 +80,10 @@ class _Search:
         return make_pattern(self.frame, with_constants(ops, self.producers), RECURRENCE)
 
     def why_not(self, pattern: FusionPattern) -> Reason | None:
-        """Why no kernel is the pattern."""
+        """Why no kernel is the pattern, or none that is quicker."""
         between = waits_for_itself(self.frame, pattern)
         if between is not None:
-            return Reason("cycle", f"{between.name} between its ops would wait for the kernel, which waits for it")
+            return Reason("cycle", f"{between.name} between its ops waits for the kernel, which waits for it")
         what = pattern.ops, pattern.inputs, pattern.outputs
         try:
             lower_kernel("recurrence", *what, self.context.profile, self.context.options.arena_bytes)
@@ -89,8 +91,21 @@ class _Search:
             return error.reason
         return None
 
+    def waits(self, loop: Op) -> Reason | None:
+        """Why XLA is quicker with a few numbers: each turn waits for functions that take ours longer."""
+        found = find_recurrence(loop, self.producers.get)
+        if isinstance(found, Reason) or self.context.options.tune == "off":
+            return None
+        most = max((c.before.tensor.size for c in found.carries), default=0)
+        floats = (op for op in found.ops if op.results[0].tensor.dtype.is_float)
+        slow = next((op for op in floats if cpu_cpi(lookup(op.name)) >= DEAR), None)
+        if slow is None or most > FEW:
+            return None
+        text = f"turns wait for '{slow.name}' of {{found}} numbers, with which XLA is quicker up to {{bound}}"
+        return Reason(RULE, text, most, FEW)
+
     def near(self, pattern: FusionPattern, tried: set[Op]) -> Iterator[Op]:
-        """Ops that make what only the pattern reads, another part at each turn; such as read what it makes."""
+        """Ops that make what only the pattern reads, a part at each turn; then ops that read what it makes."""
         inside = {op for op in pattern.ops if not is_free(op)}
         most = max(v.tensor.size for op in pattern.ops if may_recur(op) for v in op.results)
         for v in pattern.inputs:

@@ -82,7 +82,7 @@ def hold_together(frame: Graph, context: Context) -> Held:
     loops = find_recurrences(held.frame, context)
     for pattern in loops.patterns:
         held = _hold(held, pattern)
-    return replace(held, apart=apart | loops.refused)
+    return replace(held, apart={**apart, **loops.refused})
 
 
 def refuse(group: Together, why: str, where: str) -> None:

@@ -1,4 +1,4 @@
-"""Read a loop as a recurrence: what a turn goes on from, what it reads, what it leaves at its place in a stack.
+"""Read a loop as a recurrence: what a turn goes on from, what it reads, what it leaves where in a stack.
 
 while i < 128:  x = xs[127 - i];  c = a * c + x;  ys[127 - i] = c;  i = i + 1
 ->
@@ -11,12 +11,14 @@ what a turn computes: where a kernel cannot express it, lowering says so.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.index import Index, Var, bounds, const, var
 from jstitch.ir.ops import has_effects, lookup
-from jstitch.ir.ops.build import convert, dynamic_slice, elementwise
+from jstitch.ir.ops.build import convert, dynamic_slice
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.rewrite import Producer, is_control
@@ -43,12 +45,17 @@ class Carry:
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """A result of the loop that gets `part`, a value of each turn, at `start` of its dimension `dim`."""
+    """A result of the loop that gets `part`, a value of each turn, from `start` on in its dimension `dim`."""
 
     result: Value
     part: Value
     dim: int
     start: Index
+
+    @property
+    def rows(self) -> int:
+        """How many a turn leaves: several where the user has unrolled the loop."""
+        return self.part.shape[self.dim]
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,15 +153,14 @@ class _Reader:
             return None
         (dim,) = moving
         start = starts[dim]
-        if part.shape[dim] != 1 or start is None or not self.covers(start, before.shape[dim]):
+        if start is None or not self.covers(start, before.shape[dim], part.shape[dim]):
             return None
         return Stack(result, part, dim, start)
 
-    def covers(self, start: Index, extent: int) -> bool:
-        """Whether the turns' starts are every element of a dimension, once."""
-        steps = [k for _, k in start.terms]
-        whole = bounds(start) == (0, extent - 1) and self.counter.trips == extent
-        return whole and all(abs(k) == 1 for k in steps)
+    def covers(self, start: Index, extent: int, rows: int) -> bool:
+        """Whether the turns' parts, of so many rows, are all of a dimension."""
+        whole = bounds(start) == (0, extent - rows) and self.counter.trips * rows == extent
+        return whole and all(abs(k) == rows for _, k in start.terms)
 
 
 def _of_tensors(op: Op) -> bool:
@@ -171,10 +177,9 @@ def _window(op: Op) -> Recurrence | Reason:
         return Reason(RULE, "its windows are not everything up to each element")
     dim, backwards = along
     x, init = op.operands
-    monoid, kind = op.attrs["monoid"], x.tensor.dtype
-    turns = x.shape[dim]
+    turns, kind = x.shape[dim], x.tensor.dtype
     # The sum of many floats in turn would lose what XLA's, in pairs, does not.
-    wide = DType.F64 if monoid == SUM and kind.is_float else kind
+    wide = DType.F64 if op.attrs.get("monoid") == SUM and kind.is_float else kind
     where = var(Var(TURN, turns))
     start = const(turns - 1) - where if backwards else where
     zero, number = (Value(TensorType((), DType.S32)) for _ in range(2))
@@ -182,18 +187,36 @@ def _window(op: Op) -> Recurrence | Reason:
     part = dynamic_slice(x, [number if d == dim else zero for d in range(len(sizes))], sizes)
     taken = convert(part.result, wide)
     before = Value(taken.result.tensor)
-    order = (taken.result, before) if backwards else (before, taken.result)
-    after = elementwise(monoid, *order)
-    narrow = convert(after.result, kind)
-    ops = tuple(o.located(op) for o in (part, taken, after, narrow))
-    carry = Carry(init, before, after.result)
+    combined, after = _of_shape(op.regions[0], (before, taken.result))
+    narrow = convert(after, kind)
+    ops = tuple(o.located(op) for o in (part, taken, *combined, narrow))
+    carry = Carry(init, before, after)
     stack = Stack(op.result, narrow.result, dim, start)
     return Recurrence(turns, ops, (carry,), (stack,), {}, {zero: const(0), number: start})
 
 
+def _of_shape(region: Graph, arguments: Sequence[Value]) -> tuple[list[Op], Value]:
+    """The ops of a region of scalars on tensors, whose elements may be wider; and its result."""
+    like = arguments[0].tensor
+    narrow = region.inputs[0].tensor.dtype
+    known = dict(zip(region.inputs, arguments, strict=True))
+    ops: list[Op] = []
+    for op in region.ops:
+        kinds = (v.tensor.dtype for v in op.results)
+        results = tuple(Value(TensorType(like.shape, like.dtype if k is narrow else k)) for k in kinds)
+        attrs = dict(op.attrs)
+        if "value" in attrs:
+            attrs["value"] = np.broadcast_to(attrs["value"].astype(results[0].tensor.dtype.numpy), like.shape)
+        operands = tuple(known[v] for v in op.operands)
+        ops.append(replace(op, operands=operands, results=results, attrs=attrs))
+        known |= zip(op.results, results, strict=True)
+    return ops, known[region.outputs[0]]
+
+
 def _cumulative(op: Op) -> tuple[int, bool] | None:
     """The dimension that windows run along, and whether from behind."""
-    if len(op.results) != 1 or "monoid" not in op.attrs or not _is_plain(op):
+    plain = all(len(o.results) == 1 and not o.regions for o in op.regions[0].ops)
+    if len(op.results) != 1 or not _is_plain(op) or not plain or op.regions[0].captures:
         return None
     x, sizes = op.operands[0], op.attrs["window_dimensions"]
     edges = op.attrs.get("padding") or ((0, 0),) * x.tensor.rank

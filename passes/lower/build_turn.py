@@ -5,48 +5,57 @@ value(after, (r,)), carried {before: c at r}     ->   v0 = load xs[turn * n + r]
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from jstitch.ir.expr import Atomic, Ref
 from jstitch.ir.graph import Value
-from jstitch.ir.index import Index, linearize
+from jstitch.ir.index import Index, add, bounds, linearize, mul
 from jstitch.ir.unwind import Deep
-from jstitch.passes.graph.find_recurrence import Recurrence, Stack
+from jstitch.passes.graph.find_recurrence import Carry, Recurrence, Stack
 from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder
 
 ELSEWHERE = "a turn needs what the turn before left at other elements"
-
-
-@dataclass(frozen=True)
-class Carried:
-    """A carry's scalar in this turn, and the offset of the element that it is."""
-
-    scalar: Ref
-    offset: Index
+Begin = Callable[[Carry, tuple[Index, ...]], Ref]
+"""Makes the variable of the element of a carry that the row goes on from."""
 
 
 @dataclass(eq=False, kw_only=True)
 class TurnBuilder(NestBuilder):
-    """Instructions of one turn at one element. finals: carries of the loop's end, by its results."""
+    """Instructions of one turn, or of the loop's end, for one row.
+
+    begin: is asked when an element of a carry is read for the first time; the row has one of each.
+    at_end: carries are looked up by the loop's results, not by what a turn goes on from.
+    """
 
     loop: Recurrence
-    carried: dict[Value, Carried] = field(default_factory=dict)
-    finals: dict[Value, Carried] = field(default_factory=dict)
+    begin: Begin
+    at_end: bool = False
+    carried: dict[Carry, tuple[Ref, tuple[Index, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.stacks: Mapping[Value, Stack] = {s.result: s for s in self.loop.stacks}
+        self.stacks = {s.result: s for s in self.loop.stacks}
+        named = ((c.result if self.at_end else c.before, c) for c in self.loop.carries)
+        self.carries = {v: c for v, c in named if v is not None}
 
     def _value(self, v: Value, index: tuple[Index, ...], compute: bool = False) -> Deep[Atomic]:
+        if v in self.stacks:
+            v, index = _of_turn(self.stacks[v], index)
         v = self.loop.given.get(v, v)
-        carried = self.carried.get(v) or self.finals.get(v)
-        if carried is not None:
-            return _at(v, index, carried)
+        if v in self.carries:
+            return self._carried(self.carries[v], index)
         if v in self.loop.numbers:
             return self._counted(v, index)
-        if v in self.stacks:
-            return (yield self._value(*_of_turn(self.stacks[v], index)))
         return (yield from super()._value(v, index, compute))
+
+    def _carried(self, carry: Carry, index: tuple[Index, ...]) -> Ref:
+        if carry not in self.carried:
+            self.carried[carry] = self.begin(carry, index), index
+        variable, known = self.carried[carry]
+        shape = carry.before.shape
+        if known != index and linearize(known, shape) != linearize(index, shape):
+            raise CannotLowerError(ELSEWHERE)
+        return variable
 
     def _counted(self, v: Value, index: tuple[Index, ...]) -> Atomic:
         """What depends on the number of the turn alone."""
@@ -61,14 +70,10 @@ class TurnBuilder(NestBuilder):
         return (yield from super()._integer(v, index))
 
 
-def _at(v: Value, index: tuple[Index, ...], carried: Carried) -> Ref:
-    if v.tensor.size > 1 and linearize(index, v.shape) != carried.offset:
-        raise CannotLowerError(ELSEWHERE)
-    return carried.scalar
-
-
 def _of_turn(stack: Stack, index: tuple[Index, ...]) -> tuple[Value, tuple[Index, ...]]:
     """Which element of the turn's part an element of the stack is, if this turn writes it."""
-    if index[stack.dim] != stack.start:
+    row = add(index[stack.dim], mul(stack.start, -1))
+    low, high = bounds(row)
+    if low < 0 or high >= stack.rows:
         raise CannotLowerError("what follows the loop needs other turns' elements")
-    return stack.part, (*index[: stack.dim], Index(), *index[stack.dim + 1 :])
+    return stack.part, (*index[: stack.dim], row, *index[stack.dim + 1 :])

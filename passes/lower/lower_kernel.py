@@ -27,8 +27,9 @@ from jstitch.passes.lower.form_groups import Grouping
 from jstitch.passes.lower.form_pattern import FormedPattern, form_pattern
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.learn_room import Room
+from jstitch.passes.lower.loop_pattern import loop_of
 from jstitch.passes.lower.lower_lane import LaneLowering
-from jstitch.passes.lower.lower_recurrence import loop_of, lower_recurrence
+from jstitch.passes.lower.lower_recurrence import lower_recurrence
 from jstitch.passes.lower.order_scratch import order_scratch
 from jstitch.passes.lower.place_tiles import ALIGN, Tiles, place_tiles, tile_priority
 from jstitch.passes.lower.place_values import LaneView, Placement

@@ -1,307 +1,258 @@
-"""A loop and what is around it -> Kernel: the elements of its carries are rows, a program does all turns of its own.
+"""A loop and what is around it -> Kernel: elements of carries are rows, of which a program does all turns.
 
-GAE, 128 turns of 64 environments, reversed        scan over rows of 4096 numbers each
+GAE, 128 turns of 64 environments, reversed        sums of 1024 rows of 4096 numbers
     lane: 64 rows, flat                                lane: 1024 rows
       stage 0: for r: c0[r] = 0                          stage 0: for r:  c = 0
-      for turn: stage 1: for r: ... c0[r] = v7                              for turn: c = c + x[r * 4096 + turn]
-                                ys[...] = v7                                          ys[r * 4096 + turn] = c
+      for turn: stage 1: for r: ... c0[r] = v7             for turn: c = c + x[r * 4096 + turn]
+                                ys[...] = v7                         ys[r * 4096 + turn] = c
 
 Left: neighbours of a turn are neighbours in memory, and carries are in cache. Right: neighbours are the turns
-of one element, whose carry is in a register.
+of one element, whose carry is in a register. What a loop makes of fewer elements has a lane of its own.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from jstitch.codegen.kernel_ir import (
     ROW,
+    STEP,
     Accumulator,
     Buffer,
     Instr,
     Kernel,
     Lane,
     Let,
-    Load,
     Loop,
     Nest,
-    Phase,
-    Space,
     Stage,
-    Store,
 )
-from jstitch.ir.expr import Atomic, Ref, call
+from jstitch.ir.expr import Atomic, Const, Ref, call
 from jstitch.ir.graph import Op, Value
-from jstitch.ir.index import Index, Var, atoms, const, delinearize, linearize, var
-from jstitch.ir.ops import lookup
+from jstitch.ir.index import Index, Var, add, atoms, const, linearize, mul, var
 from jstitch.ir.ops.numerics import kernel_name
-from jstitch.ir.reason import Reason
 from jstitch.ir.types import TensorType
-from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.graph.find_recurrence import TURN, Carry, Recurrence, Stack, find_recurrence, may_recur
-from jstitch.passes.lower.build_nest import CannotLowerError, Place
-from jstitch.passes.lower.build_turn import Carried, TurnBuilder
-from jstitch.passes.lower.place_tiles import ALIGN
-from jstitch.passes.lower.quote_lines import quote_lines
+from jstitch.passes.graph.find_recurrence import TURN, Carry
+from jstitch.passes.lower.build_turn import Begin, TurnBuilder
+from jstitch.passes.lower.loop_pattern import Homes, LoopPattern, read_pattern
 
 SHARE = 4096  # elements of a program, whose carries are then in its core's first cache
+LEAST, PROGRAMS = 512, 8  # elements of a program that shares them with few others; such programs
 FEW = 8  # elements, whose carries are better in registers
-
-
-def loop_of(ops: Sequence[Op]) -> Op | None:
-    """The recurrence among a pattern's ops."""
-    return next((op for op in ops if may_recur(op)), None)
+ROWS_AT_ONCE = 4, 2  # elements whose turns are done side by side
 
 
 def lower_recurrence(
     name: str, ops: Sequence[Op], inputs: Sequence[Value], outputs: Sequence[Value], profile: Profile
 ) -> Kernel:
     """The kernel of a pattern with one loop. Arguments as for `lower_kernel`; raises CannotLowerError."""
-    op = loop_of(ops)
-    assert op is not None
-    producers = {v: o for o in ops if o is not op for v in o.results}
-    found = find_recurrence(op, producers.get)
-    if isinstance(found, Reason):
-        raise CannotLowerError(found)
-    lowering = _Lowering(name, found, ops, inputs, outputs, profile)
-    if lowering.size > FEW:
-        kernel = lowering.in_cache()
-        if not _is_turned(kernel):
-            return kernel
-    return _Lowering(name, found, ops, inputs, outputs, profile).in_registers()
+    pattern = read_pattern(ops, inputs, outputs, profile)
+    sizes = pattern.sizes()
+    lanes = []
+    for size in dict.fromkeys(sizes.values()):
+        wanted = [v for v in outputs if sizes[v] == size]
+        known = len(pattern.scratch)
+        lane = _InCache(pattern, size, wanted).lane() if size > FEW else None
+        if lane is None or _is_turned(lane):
+            del pattern.scratch[known:]
+            lane = _InRegisters(pattern, size, wanted).lane()
+        lanes.append(lane)
+    return pattern.kernel(name, lanes)
 
 
-def _is_turned(kernel: Kernel) -> bool:
+def _is_turned(lane: Lane) -> bool:
     """Whether neighbours of a turn are apart in memory, more often than not."""
     apart = near = 0
-    for *_, i in kernel.instructions():
-        if isinstance(i, Let) or not any(isinstance(a, Var) and a.name == TURN for a in atoms([i.offset])):
+    for i in (i for stage in lane.stages for i in stage.nests[0].instructions):
+        if isinstance(i, Let) or TURN not in _variables(i.offset):
             continue
-        step = dict(i.offset.terms).get(Var(ROW, kernel.phases[0].lanes[0].rows))
+        step = dict(i.offset.terms).get(Var(ROW, lane.rows))
         near, apart = near + (step == 1), apart + (step != 1)
     return apart > near
 
 
+def _variables(e: Index) -> set[str]:
+    return {a.name for a in atoms([e]) if isinstance(a, Var)}
+
+
 @dataclass(eq=False)
-class _Lowering:
-    name: str
-    loop: Recurrence
-    ops: Sequence[Op]
-    inputs: Sequence[Value]
+class _LaneLowering:
+    """One lane: rows of `size` elements, and the outputs that have as many."""
+
+    pattern: LoopPattern
+    size: int
     outputs: Sequence[Value]
-    profile: Profile
-    homes: dict[Value, tuple[Index, ...]] = field(default_factory=dict)
-    scratch: list[Buffer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.args = tuple(Buffer(f"a{n}", v.tensor, Space.ARG, n) for n, v in enumerate(self.inputs))
-        self.results = {
-            v: Buffer(f"o{n}", v.tensor, Space.RESULT, n) for n, v in enumerate(self.outputs)
-        }
-        around = [op for op in self.ops if not may_recur(op)]
-        self.producers = {v: op for op in (*around, *self.loop.ops) for v in op.results}
-        counter = itertools.count()
-        self.names: Callable[[], str] = lambda: f"v{next(counter)}"
-        carried = (c.before.tensor.size for c in self.loop.carries)
-        self.size = max((*carried, *(s.part.tensor.size for s in self.loop.stacks)), default=0)
-        self.row = var(Var(ROW, self.size))
-        self._find_homes(around)
+        self.loop = self.pattern.loop
+        self.turn = Loop(self.loop.turn, 0, self.loop.turns)
+        self.rows = [Loop(Var(ROW, self.size), 0, 1)] if self.size > 1 else []
+        homes = self.pattern.homes(Index(), self.size)
+        self.stacked = [v for v in self.outputs if any(TURN in _variables(e) for e in homes[v])]
+        self.ends = [v for v in self.outputs if v not in self.stacked]
 
-    # -- where elements are ---------------------------------------------------------------------------
+    def homes(self, row: Index, part: int = 0) -> Homes:
+        return self.pattern.homes(row, self.size, part)
 
-    def home(self, v: Value) -> tuple[Index, ...]:
-        """The index of the element of a turn's value that belongs to the row."""
-        if v.tensor.size not in (1, self.size):
-            raise CannotLowerError(f"a turn makes values of {self.size} and of {v.tensor.size} elements")
-        return delinearize(self.row if v.tensor.size > 1 else const(0), v.shape)
-
-    def _find_homes(self, around: Sequence[Op]) -> None:
-        """Of what the loop gives, and of what is made of that: the element that a turn, or the end, makes."""
-        for s in self.loop.stacks:
-            index = self.home(s.part)
-            if s.part.tensor.size < self.size:
-                raise CannotLowerError("a turn's elements are summed up, or all alike")
-            self.homes[s.result] = (*index[: s.dim], s.start, *index[s.dim + 1 :])
-        for c in self.loop.carries:
-            if c.result is not None:
-                self.homes[c.result] = self.home(c.before)
-        for op in around:
-            known = [v for v in op.operands if v in self.homes]
-            if known:
-                self.homes[op.results[0]] = self._moved(op, known)
-
-    def _moved(self, op: Op, known: Sequence[Value]) -> tuple[Index, ...]:
-        """Where the elements of an op's result are that belong to those of its operands."""
-        definition, (result, *more) = lookup(op.name), op.results
-        index = self.homes[known[0]]
-        if definition.op_class.is_elementwise and not more:
-            if all(v.shape == result.shape and self.homes[v] == index for v in known):
-                return index
-        elif "permutation" in op.attrs:
-            return tuple(index[d] for d in op.attrs["permutation"])
-        raise CannotLowerError(f"'{op.name}' of what a loop makes waits for all of it")
-
-    def ends(self) -> list[Value]:
-        """Outputs that are there after the last turn, not one by one."""
-        return [v for v in self.outputs if not self._is_stacked(v)]
-
-    def _is_stacked(self, v: Value) -> bool:
-        if v not in self.homes:
-            raise CannotLowerError("the loop counts what is wanted behind it")
-        return any(isinstance(a, Var) and a.name == TURN for a in atoms(self.homes[v]))
-
-    # -- carries in memory ----------------------------------------------------------------------------
-
-    def in_cache(self) -> Kernel:
-        """Turns around loops over a program's elements; carries are in memory that stays in cache."""
-        memory = [self._memory(c) for c in self.loop.carries]
-        stages = (self._start(memory), self._turn(memory), self._end(memory))
-        programs = -(-self.size // SHARE)
-        programs = max(programs, min(int(2 * self.profile.machine.cores), self._work // self.profile.program_work))
-        lane = Lane(self.size, 1, min(programs, -(-self.size // 64)), stages, True, self._work)
-        return self._kernel(lane, memory)
-
-    def _memory(self, c: Carry) -> Buffer:
-        """A carry's: that of the result, where it is as wide."""
-        kind = c.after.tensor.dtype.compute
-        result = self.results.get(c.result) if c.result is not None else None
-        if result is not None and result.type.dtype is kind and result.type.size == self.size:
-            return result
-        last = self.scratch[-1] if self.scratch else None
-        offset = 0 if last is None else last.offset + -(-last.type.nbytes // ALIGN) * ALIGN
-        number = len(self.scratch)
-        self.scratch.append(
-            Buffer(f"s{number}", TensorType((self.size,), kind), Space.SCRATCH, number, offset)
-        )
-        return self.scratch[-1]
-
-    def _start(self, memory: Sequence[Buffer]) -> Stage:
-        builder, loops = self._builder(self._rows())
-        for c, buffer in zip(self.loop.carries, memory, strict=True):
-            builder.store(buffer, self.row, self._first(c, builder))
-        return self._stage("what the first turn goes on from", builder, loops)
-
-    def _turn(self, memory: Sequence[Buffer]) -> Stage:
-        builder, loops = self._builder(self._rows())
-        for c, buffer in zip(self.loop.carries, memory, strict=True):
-            builder.carried[c.before] = Carried(builder.read(buffer, self.row), self.row)
-        after = [builder.value(c.after, self.home(c.after)) for c in self.loop.carries]
-        self._store_stacks(builder)
-        for buffer, value in zip(memory, after, strict=True):
-            builder.store(buffer, self.row, value)
-        turn = Loop(self.loop.turn, 0, self.loop.turns)
-        return self._stage("a turn", builder, loops, turn)
-
-    def _end(self, memory: Sequence[Buffer]) -> Stage:
-        builder, loops = self._builder(self._rows())
-        for c, buffer in zip(self.loop.carries, memory, strict=True):
-            wanted = [v for v in self.ends() if self.results[v] is not buffer]
-            if c.result is not None and wanted:
-                builder.finals[c.result] = Carried(builder.read(buffer, self.row), self.row)
-        for v in self.ends():
-            if self.results[v] not in memory:
-                if v.tensor.size < self.size:
-                    raise CannotLowerError("a number of the whole loop is wanted behind it")
-                builder.store(self.results[v], self.row, builder.value(v, self.homes[v]))
-        return self._stage("what is left", builder, loops)
-
-    # -- carries in registers -------------------------------------------------------------------------
-
-    def in_registers(self) -> Kernel:
-        """All turns of an element, one element after the other."""
-        turn = Loop(self.loop.turn, 0, self.loop.turns)
-        rows = self._rows()
-        builder, loops = self._builder([*rows, turn])
-        inside = len(loops)
-        first = [self._first(c, builder) for c in self.loop.carries]
-        accumulators = []
-        for c, init in zip(self.loop.carries, first, strict=True):
-            name, kind = builder.names().replace("v", "acc"), c.after.tensor.dtype.compute
-            accumulators.append(Accumulator(name, init, len(rows), kind))
-            builder.depth_of[name] = inside
-            builder.carried[c.before] = Carried(Ref(name), self.row)
-        after = [builder.let(builder.value(c.after, self.home(c.after)), inside) for c in self.loop.carries]
-        self._store_stacks(builder)
-        builder.body += [Let(a.name, v, inside) for a, v in zip(accumulators, after, strict=True)]
-        nest = Nest(tuple(loops), tuple(accumulators), tuple(builder.body), tuple(self._after(accumulators)))
-        stage = Stage((nest,), "all turns", lines=self._lines())
-        most = min(self.size, self._work // self.profile.program_work, self.profile.max_programs)
-        lane = Lane(self.size, 1, max(1, most), (stage,), False, self._work)
-        return self._kernel(lane, ())
-
-    def _after(self, accumulators: Sequence[Accumulator]) -> list[Instr]:
-        """What is stored behind the last turn of an element."""
-        builder, loops = self._builder(self._rows())
-        for c, a in zip(self.loop.carries, accumulators, strict=True):
-            builder.depth_of[a.name] = len(loops)
-            if c.result is not None:
-                builder.finals[c.result] = Carried(Ref(a.name), self.row)
-        for v in self.ends():
-            if v.tensor.size < self.size:
-                raise CannotLowerError("a number of the whole loop is wanted behind it")
-            builder.store(self.results[v], self.row, builder.value(v, self.homes[v]))
-        at = len(loops)
-        return [_at_depth(i, at) for i in builder.body]
-
-    # -- both -----------------------------------------------------------------------------------------
-
-    def _rows(self) -> list[Loop]:
-        return [Loop(Var(ROW, self.size), 0, 1)] if self.size > 1 else []
-
-    def _builder(self, loops: Sequence[Loop]) -> tuple[TurnBuilder, Sequence[Loop]]:
+    def builder(self, loops: Sequence[Loop], begin: Begin, at_end: bool = False) -> TurnBuilder:
         depths = {loop.var.name: n + 1 for n, loop in enumerate(loops)}
-        places = {v: Place(b) for v, b in zip(self.inputs, self.args, strict=True)}
-        return TurnBuilder(self.producers, places, depths, self.names, loop=self.loop), loops
+        p = self.pattern
+        return TurnBuilder(p.producers, p.places, depths, p.names, loop=self.loop, begin=begin, at_end=at_end)
 
-    def _first(self, c: Carry, builder: TurnBuilder) -> Atomic:
+    def first(self, c: Carry, index: tuple[Index, ...], builder: TurnBuilder) -> Atomic:
         """What the first turn goes on from, as wide as what it leaves."""
-        value = builder.value(c.initial, self.home(c.initial) if c.initial.tensor.rank else ())
+        value = builder.value(c.initial, index if c.initial.tensor.rank else ())
         kind = c.after.tensor.dtype.compute
         if c.initial.tensor.dtype.compute is kind:
             return value
         return builder.let(call(f"convert_{kernel_name(kind)}", value))
 
-    def _store_stacks(self, builder: TurnBuilder) -> None:
-        """What the turn leaves of outputs that have a part of each turn."""
-        stored = [v for v in self.outputs if self._is_stacked(v)]
-        values = [builder.value(v, self.homes[v]) for v in stored]
-        for v, value in zip(stored, values, strict=True):
-            builder.store(self.results[v], linearize(self.homes[v], v.shape), value)
+    def afters(self, builder: TurnBuilder) -> dict[Carry, Atomic]:
+        """What a turn leaves for the next one, of all that is read; more may be read for that."""
+        found: dict[Carry, Atomic] = {}
+        while waiting := [c for c in builder.carried if c not in found]:
+            for c in waiting:
+                found[c] = builder.value(c.after, builder.carried[c][1])
+        return found
 
-    def _stage(
-        self, note: str, builder: TurnBuilder, loops: Sequence[Loop], turn: Loop | None = None
-    ) -> Stage:
-        lines = self._lines() if turn is not None else ()
-        return Stage((Nest(tuple(loops), (), tuple(builder.body), ()),), note, lines=lines, turn=turn)
-
-    def _lines(self) -> tuple[str, ...]:
-        order = {op: n for n, op in enumerate((*self.loop.ops, *self.ops))}
-        return quote_lines(self.loop.ops, (), {}, order)
-
-    @property
-    def _work(self) -> int:
-        cycles = sum(max(1.0, lookup(op.name).cpi) for op in self.loop.ops if not is_free(op))
-        return int(self.size * self.loop.turns * max(1.0, cycles))
-
-    def _kernel(self, lane: Lane, memory: Sequence[Buffer]) -> Kernel:
-        last = self.scratch[-1] if self.scratch else None
-        nbytes = 0 if last is None else last.offset + -(-last.type.nbytes // ALIGN) * ALIGN
-        stages = tuple(s for s in lane.stages if s.nests[0].instructions)
-        results, scratch = tuple(self.results.values()), tuple(self.scratch)
-        lane = Lane(lane.rows, 1, lane.programs, stages, lane.flat, lane.work)
-        return Kernel(self.name, self.args, results, scratch, (), (Phase((lane,)),), nbytes, 0)
+    def stacks(self, builder: TurnBuilder, row: Index) -> list[tuple[Value, Index, Atomic]]:
+        """What a turn leaves for good: of which output, where, and what."""
+        found = []
+        for part in range(self.pattern.rows_a_turn):
+            homes = self.homes(row, part)
+            for v in self.stacked:
+                value = builder.value(v, homes[v])
+                found.append((v, linearize(homes[v], v.shape), value))
+        return found
 
 
-def _at_depth(i: Instr, depth: int) -> Instr:
-    """Behind the loop over turns."""
-    match i:
-        case Load(name, buffer, offset, _):
-            return Load(name, buffer, offset, depth)
-        case Let(name, value, _):
-            return Let(name, value, depth)
-        case Store(buffer, offset, value, _):
-            return Store(buffer, offset, value, depth)
+class _InCache(_LaneLowering):
+    """Turns around a loop over a program's elements; carries are in memory that stays in a core's cache."""
+
+    def lane(self) -> Lane:
+        row = var(Var(ROW, self.size))
+        memory: dict[Carry, Buffer] = {}
+        turn = self.builder(self.rows, lambda c, index: turn.read(self.memory(c, index, row, memory), row))
+        stored = self.stacks(turn, row)
+        end = self.builder(self.rows, lambda c, index: self.at_end(c, index, turn, end, memory), at_end=True)
+        homes = self.homes(row)
+        last = [(v, end.value(v, homes[v])) for v in self.ends]
+        after = self.afters(turn)
+        for v, offset, value in stored:
+            turn.store(self.pattern.results[v], offset, value)
+        for c, value in after.items():
+            turn.store(memory[c], row, value)
+        for v, value in last:
+            if self.pattern.results[v] not in memory.values():
+                end.store(self.pattern.results[v], linearize(homes[v], v.shape), value)
+        stages = [
+            *self.stage("what the first turn goes on from", self.start(turn, row, memory)),
+            *self.stage("a turn", turn.body, self.turn),
+            *self.stage("what the last turn leaves", end.body if self.ends else []),
+        ]
+        programs = max(1, -(-self.size // SHARE), min(PROGRAMS, self.size // LEAST))
+        return Lane(self.size, 1, programs, tuple(stages), True, self.pattern.work(self.size))
+
+    def memory(self, c: Carry, index: tuple[Index, ...], row: Index, known: dict[Carry, Buffer]) -> Buffer:
+        """A carry's: that of the loop's result, where it is as wide."""
+        kind = c.after.tensor.dtype.compute
+        own = (self.pattern.results[v] for v in self.ends if v is c.result)
+        result = next(own, None)
+        if result is not None and result.type.dtype is kind and linearize(index, c.before.shape) == row:
+            known[c] = result
+        else:
+            known[c] = self.pattern.new_scratch(TensorType((self.size,), kind))
+        return known[c]
+
+    def at_end(
+        self,
+        c: Carry,
+        index: tuple[Index, ...],
+        turn: TurnBuilder,
+        end: TurnBuilder,
+        memory: dict[Carry, Buffer],
+    ) -> Ref:
+        """A carry behind the last turn, which goes on from it."""
+        turn.value(c.before, index)
+        return end.read(memory[c], var(Var(ROW, self.size)))
+
+    def start(self, turn: TurnBuilder, row: Index, memory: dict[Carry, Buffer]) -> list[Instr]:
+        builder = self.builder(self.rows, _nothing)
+        for c, buffer in memory.items():
+            builder.store(buffer, row, self.first(c, turn.carried[c][1], builder))
+        return builder.body
+
+    def stage(self, note: str, body: Sequence[Instr], turn: Loop | None = None) -> list[Stage]:
+        """None where there is nothing to do."""
+        lines = self.pattern.lines if turn is not None else ()
+        nest = Nest(tuple(self.rows), (), tuple(body), ())
+        return [Stage((nest,), note, lines=lines, turn=turn)] if body else []
+
+
+@dataclass(eq=False)
+class _InRegisters(_LaneLowering):
+    """All turns of an element, one element after the other, or a few side by side."""
+
+    accumulators: list[Accumulator] = field(default_factory=list)
+
+    def lane(self) -> Lane:
+        step = next((n for n in ROWS_AT_ONCE if self.size % n == 0 and self.size > n), 1)
+        rows = self.rows if step == 1 else []
+        builder = self.builder([*rows, self.turn], _nothing)
+        behind: list[Instr] = []
+        for j in range(step):
+            row = var(Var(ROW, self.size))
+            if step > 1:
+                row = add(mul(var(Var(STEP, self.size // step)), step), const(j))
+            behind += self.row(row, builder, rows)
+        loops = (*rows, self.turn)
+        nest = Nest(loops, tuple(self.accumulators), tuple(builder.body), tuple(behind))
+        stage = Stage((nest,), "all turns", lines=self.pattern.lines)
+        profile, work = self.pattern.profile, self.pattern.work(self.size)
+        most = min(self.size // step, work // profile.program_work, profile.max_programs)
+        return Lane(self.size, step, max(1, most), (stage,), False, work)
+
+    def row(self, row: Index, builder: TurnBuilder, rows: Sequence[Loop]) -> list[Instr]:
+        """Add the turns of the row; what is done behind them. rows: loops around that over turns."""
+        inside, homes = len(rows) + 1, self.homes(row)
+        variables: dict[Carry, Accumulator] = {}
+
+        def begin(c: Carry, index: tuple[Index, ...]) -> Ref:
+            name, kind = builder.names().replace("v", "acc"), c.after.tensor.dtype.compute
+            variables[c] = Accumulator(name, self.first(c, index, builder), len(rows), kind)
+            builder.depth_of[name] = inside
+            return Ref(name)
+
+        def at_end(c: Carry, index: tuple[Index, ...]) -> Ref:
+            builder.value(c.before, index)
+            end.depth_of[variables[c].name] = len(rows)
+            return Ref(variables[c].name)
+
+        builder.begin, builder.carried = begin, {}
+        stored = self.stacks(builder, row)
+        end = self.builder(rows, at_end, at_end=True)
+        for v in self.ends:
+            end.store(self.pattern.results[v], linearize(homes[v], v.shape), end.value(v, homes[v]))
+        after = self.afters(builder)
+        for v, offset, value in stored:
+            builder.store(self.pattern.results[v], offset, value)
+        self.go_on(builder, variables, after, inside)
+        self.accumulators += variables.values()
+        return [replace(i, depth=len(rows)) for i in end.body]
+
+    @staticmethod
+    def go_on(
+        builder: TurnBuilder, variables: dict[Carry, Accumulator], after: dict[Carry, Atomic], inside: int
+    ) -> None:
+        """What the next turn goes on from, all at once: one may be what another was."""
+        values = list(after.values())
+        if len(values) > 1 or any(isinstance(v, Const) for v in values):
+            values = [builder.let(v, inside) for v in values]
+        pairs = zip(after, values, strict=True)
+        builder.body += [Let(variables[c].name, value, inside) for c, value in pairs]
+
+
+def _nothing(c: Carry, index: tuple[Index, ...]) -> Ref:
+    raise AssertionError("nothing is carried here")

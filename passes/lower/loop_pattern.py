@@ -1,0 +1,134 @@
+"""A pattern with a loop, as lowering sees it: its buffers, its ops, which elements of its results are whose.
+
+scan over 128 turns of 64 elements, ys + 1      row r:  ys[turn, r], and of `ys + 1` the element [turn, r]
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, Space
+from jstitch.ir.graph import Op, Value
+from jstitch.ir.index import Index, add, const, delinearize
+from jstitch.ir.ops import lookup
+from jstitch.ir.reason import Reason
+from jstitch.ir.types import TensorType
+from jstitch.passes.base.plan import is_free
+from jstitch.passes.base.profile import Profile
+from jstitch.passes.graph.find_recurrence import Recurrence, find_recurrence, may_recur
+from jstitch.passes.lower.build_nest import CannotLowerError, Place
+from jstitch.passes.lower.place_tiles import ALIGN
+from jstitch.passes.lower.quote_lines import quote_lines
+
+Homes = Mapping[Value, tuple[Index, ...]]
+"""Of what a loop gives, and what is made of that: which element belongs to a row."""
+
+
+def loop_of(ops: Sequence[Op]) -> Op | None:
+    """The recurrence among a pattern's ops."""
+    return next((op for op in ops if may_recur(op)), None)
+
+
+@dataclass(eq=False)
+class LoopPattern:
+    """A pattern with a loop, as all its lanes see it: its buffers, its ops, and where its elements are."""
+
+    loop: Recurrence
+    ops: Sequence[Op]
+    inputs: Sequence[Value]
+    outputs: Sequence[Value]
+    profile: Profile
+    scratch: list[Buffer] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.args = tuple(Buffer(f"a{n}", v.tensor, Space.ARG, n) for n, v in enumerate(self.inputs))
+        made = (Buffer(f"o{n}", v.tensor, Space.RESULT, n) for n, v in enumerate(self.outputs))
+        self.results = dict(zip(self.outputs, made, strict=True))
+        self.places = {v: Place(b) for v, b in zip(self.inputs, self.args, strict=True)}
+        self.around = [op for op in self.ops if not may_recur(op)]
+        self.producers = {v: op for op in (*self.around, *self.loop.ops) for v in op.results}
+        counter = itertools.count()
+        self.names: Callable[[], str] = lambda: f"v{next(counter)}"
+        self.rows_a_turn = max((s.rows for s in self.loop.stacks), default=1)
+        if any(s.rows != self.rows_a_turn for s in self.loop.stacks):
+            raise CannotLowerError("a turn leaves more of one result than of another")
+
+    def sizes(self) -> dict[Value, int]:
+        """Elements that a turn, or the end, makes of each output."""
+        found = {s.result: s.part.tensor.size // s.rows for s in self.loop.stacks}
+        found |= {c.result: c.before.tensor.size for c in self.loop.carries if c.result is not None}
+        for op in self.around:
+            known = [found[v] for v in op.operands if v in found]
+            found |= {op.results[0]: max(known)} if known else {}
+        if any(v not in found for v in self.outputs):
+            raise CannotLowerError("the loop counts what is wanted behind it")
+        return {v: found[v] for v in self.outputs}
+
+    def homes(self, row: Index, size: int, part: int = 0) -> Homes:
+        """For a row of so many. part: of those that a turn leaves for it."""
+        found: dict[Value, tuple[Index, ...]] = {}
+        for s in self.loop.stacks:
+            if s.part.tensor.size == size * s.rows:
+                shape = (*s.part.shape[: s.dim], 1, *s.part.shape[s.dim + 1 :])
+                index = delinearize(row, shape)
+                at = add(s.start, const(part))
+                found[s.result] = (*index[: s.dim], at, *index[s.dim + 1 :])
+        for c in self.loop.carries:
+            if c.result is not None and c.before.tensor.size == size:
+                found[c.result] = delinearize(row, c.before.shape)
+        for op in self.around:
+            if any(v in found for v in op.operands):
+                found[op.results[0]] = _moved(op, found)
+        return found
+
+    def new_scratch(self, kind: TensorType) -> Buffer:
+        number, offset = len(self.scratch), self.scratch_bytes
+        self.scratch.append(Buffer(f"s{number}", kind, Space.SCRATCH, number, offset))
+        return self.scratch[-1]
+
+    @property
+    def scratch_bytes(self) -> int:
+        last = self.scratch[-1] if self.scratch else None
+        return 0 if last is None else last.offset + -(-last.type.nbytes // ALIGN) * ALIGN
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Of the user's code, that turns come from."""
+        return quote_lines(self.loop.ops, (), {}, {op: n for n, op in enumerate(self.loop.ops)})
+
+    def work(self, size: int) -> int:
+        """Of all turns of so many rows, in elements of light work."""
+        cycles = sum(max(1.0, lookup(op.name).cpi) for op in self.loop.ops if not is_free(op))
+        return int(size * self.loop.turns * max(1.0, cycles))
+
+    def kernel(self, name: str, lanes: Sequence[Lane]) -> Kernel:
+        scratch = tuple(self.scratch)
+        results = tuple(self.results.values())
+        return Kernel(name, self.args, results, scratch, (), (Phase(tuple(lanes)),), self.scratch_bytes, 0)
+
+
+def _moved(op: Op, homes: Homes) -> tuple[Index, ...]:
+    """Where the elements of an op's result are that belong to those of its operands."""
+    known = [v for v in op.operands if v in homes]
+    definition, result, index = lookup(op.name), op.results[0], homes[known[0]]
+    if definition.op_class.is_elementwise:
+        if all(v.shape == result.shape and homes[v] == index for v in known):
+            return index
+    elif "permutation" in op.attrs:
+        return tuple(index[d] for d in op.attrs["permutation"])
+    raise CannotLowerError(f"'{op.name}' of what a loop makes waits for all of it")
+
+
+def read_pattern(
+    ops: Sequence[Op], inputs: Sequence[Value], outputs: Sequence[Value], profile: Profile
+) -> LoopPattern:
+    """The pattern, which has one loop. Raises CannotLowerError where that is no recurrence."""
+    op = loop_of(ops)
+    assert op is not None
+    producers = {v: o for o in ops if o is not op for v in o.results}
+    found = find_recurrence(op, producers.get)
+    if isinstance(found, Reason):
+        raise CannotLowerError(found)
+    return LoopPattern(found, ops, inputs, outputs, profile)

@@ -1,0 +1,49 @@
+"""Random loops give what `jax.jit` gives, and come as near to float64 as that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jstitch
+from tests.fuzz.loops import Loop, draw
+
+FEW, MANY = 40, 2000
+OPTIONS = jstitch.CompileOptions(strict=True, verify=True)
+TOLERANCE = {"float32": 2e-5, "bfloat16": 4e-2, "float16": 4e-3, "int32": 0.0}
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(FEW), *(pytest.param(n, marks=pytest.mark.slow) for n in range(FEW, MANY))]
+)
+def test_a_drawn_loop(seed: int) -> None:
+    loop = draw(seed)
+    arguments = [jax.numpy.asarray(x, loop.dtype) for x in loop.arguments]
+    wanted = jax.tree.leaves(jax.jit(loop.function)(*arguments))
+    found = jax.tree.leaves(jstitch.jit(loop.function, options=OPTIONS)(*arguments))
+    exact = wanted if loop.dtype == "int32" else _in_float64(loop, arguments)
+    for ours, theirs, best in zip(found, wanted, exact, strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype), loop.about
+        off, allowed = _distance(ours, best), _distance(theirs, best)
+        assert off <= 4 * allowed + TOLERANCE[loop.dtype] * (1 + _size(best)), loop.about
+
+
+def _in_float64(loop: Loop, arguments: list[Any]) -> list[Any]:
+    with jax.enable_x64(True):
+        wide = [_wide(x) for x in arguments]
+        return [np.asarray(x) for x in jax.tree.leaves(jax.jit(loop.function)(*wide))]
+
+
+def _distance(a: Any, b: Any) -> float:
+    return float(np.max(np.abs(_wide(a) - _wide(b)), initial=0.0))
+
+
+def _size(a: Any) -> float:
+    return float(np.max(np.abs(_wide(a)), initial=0.0))
+
+
+def _wide(a: Any) -> np.ndarray:
+    return np.asarray(a).astype(np.float64)

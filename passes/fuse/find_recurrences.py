@@ -105,7 +105,7 @@ class _Search:
         return Reason(RULE, text, most, FEW)
 
     def near(self, pattern: FusionPattern, tried: set[Op]) -> Iterator[Op]:
-        """Ops that make what only the pattern reads, a part at each turn; then ops that read what it makes."""
+        """Ops that make what only the pattern reads, a part a turn; then ops that read what it makes."""
         inside = {op for op in pattern.ops if not is_free(op)}
         most = max(v.tensor.size for op in pattern.ops if may_recur(op) for v in op.results)
         for v in pattern.inputs:

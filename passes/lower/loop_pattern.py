@@ -66,7 +66,7 @@ class LoopPattern:
             raise CannotLowerError("the loop counts what is wanted behind it")
         return {v: found[v] for v in self.outputs}
 
-    def homes(self, row: Index, size: int, part: int = 0) -> Homes:
+    def homes_of(self, row: Index, size: int, part: int = 0) -> Homes:
         """For a row of so many. part: of those that a turn leaves for it."""
         found: dict[Value, tuple[Index, ...]] = {}
         for s in self.loop.stacks:

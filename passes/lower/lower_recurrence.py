@@ -89,12 +89,12 @@ class _LaneLowering:
         self.loop = self.pattern.loop
         self.turn = Loop(self.loop.turn, 0, self.loop.turns)
         self.rows = [Loop(Var(ROW, self.size), 0, 1)] if self.size > 1 else []
-        homes = self.pattern.homes(Index(), self.size)
+        homes = self.pattern.homes_of(Index(), self.size)
         self.stacked = [v for v in self.outputs if any(TURN in _variables(e) for e in homes[v])]
         self.ends = [v for v in self.outputs if v not in self.stacked]
 
     def homes(self, row: Index, part: int = 0) -> Homes:
-        return self.pattern.homes(row, self.size, part)
+        return self.pattern.homes_of(row, self.size, part)
 
     def builder(self, loops: Sequence[Loop], begin: Begin, at_end: bool = False) -> TurnBuilder:
         depths = {loop.var.name: n + 1 for n, loop in enumerate(loops)}

@@ -126,6 +126,8 @@ def _by_teams(nest: Nest, kept: Sequence[Loop], reduced: Sequence[Loop]) -> bool
     offsets = [i.offset for i in nest.body if not isinstance(i, Let)]
     own = [e for e in offsets if any(mentions(e, loop.var.name) for loop in kept)]
     near = any((reduced[-1].var, 1) in e.terms for e in own)
+    if not nest.combines:  # what goes on from turn to turn is no sum
+        return False
     resumed = any(isinstance(a.init, Ref) for a in nest.accumulators)
     return near and not resumed and math.prod(loop.hi for loop in reduced) >= WARP
 

@@ -207,6 +207,8 @@ def find_homes(
         widths = {size: min(width, _fitting(size, lane.threads)) for size, width in widths.items()}
     wanted = Wanted(nests, carries, widths, common or {})
     alone = lane.flat or lane.rows == 1
+    if alone and not lane.flat and lane.threads:  # its elements are few, and a phase's only lane
+        block = lane.threads
     team = Team(block, 1) if alone else _choose_team(nests, widths, wanted, block, lane.threads)
     if lane.exact and not alone and team.threads != lane.threads:
         raise NoRoom(f"teams of {lane.threads} threads in a CTA of {block}, which has no barriers for them")

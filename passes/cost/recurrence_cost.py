@@ -49,7 +49,7 @@ def _recurrence(pattern: FusionPattern, loop: Op) -> Recurrence | None:
 
 def _of_turn(loop: Recurrence) -> FusionPattern:
     """A turn as a pattern."""
-    outputs = dict.fromkeys((*(c.after for c in loop.carries), *(s.part for s in loop.stacks)))
+    outputs = dict.fromkeys((*(c.after for c in loop.carries), *(leaf.part for s in loop.stacks for leaf in s.leaves)))
     return _pattern(loop.ops, tuple(outputs))
 
 

@@ -18,14 +18,18 @@ from jstitch.ir.types import TensorType
 from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free, make_pattern, with_constants
+from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.fuse.convexity import waits_for_itself
-from jstitch.passes.graph.find_recurrence import RULE, find_recurrence, may_recur
+from jstitch.passes.graph.find_recurrence import RULE, Recurrence, find_recurrence, may_recur
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
 
 RECURRENCE = "find_recurrences"
 """The origin of a loop's pattern."""
 MOST_AROUND = 64  # ops that are taken into a loop's kernel on either side
+TURN_SECONDS = 1.6e-7  # of a GPU's turn at least: a quarter of what a load from memory takes
+TREE_LAUNCHES, TREE_PASSES = 4, 2.5  # of XLA's trees over a GPU's memory, as its compiler makes them
+WAITS = "its turns are modelled to wait {found} us for memory, XLA's tree takes {bound} us"
 DEAR, FEW = 38, 16  # cycles of a function, and numbers of which one after another it takes longer than XLA's
 
 
@@ -41,7 +45,7 @@ def find_recurrences(frame: Graph, context: Context) -> Recurrences:
     """Every loop of the frame that a kernel can be. FusionStitching as published has none."""
     options = context.options
     left = "recurrences" in options.without or options.planner in PRESETS
-    if left or context.machine.device is not None:
+    if left:
         return Recurrences()
     found: list[FusionPattern] = []
     refused: dict[Op, Reason] = {}
@@ -92,10 +96,16 @@ class _Search:
         return None
 
     def waits(self, loop: Op) -> Reason | None:
-        """Why XLA is quicker with a few numbers: each turn waits for functions that take ours longer."""
+        """Why XLA is quicker: each turn waits for the one before."""
         found = find_recurrence(loop, self.producers.get)
         if isinstance(found, Reason) or self.context.options.tune == "off":
             return None
+        device = self.context.machine.device
+        return self.for_functions(found) if device is None else self.for_memory(loop, found)
+
+    @staticmethod
+    def for_functions(found: Recurrence) -> Reason | None:
+        """On a CPU, with a few numbers, for functions that take ours longer one after another."""
         most = max((c.before.tensor.size for c in found.carries), default=0)
         floats = (op for op in found.ops if op.results[0].tensor.dtype.is_float)
         slow = next((op for op in floats if cpu_cpi(lookup(op.name)) >= DEAR), None)
@@ -103,6 +113,18 @@ class _Search:
             return None
         text = f"turns wait for '{slow.name}' of {{found}} numbers, with which XLA is quicker up to {{bound}}"
         return Reason(RULE, text, most, FEW)
+
+    def for_memory(self, loop: Op, found: Recurrence) -> Reason | None:
+        """On a GPU, for memory, where XLA has no turns: it adds windows up as a tree."""
+        if is_control(loop):
+            return None
+        machine = self.context.machine
+        nbytes = sum(v.tensor.nbytes for v in (*loop.operands, *loop.results))
+        ours = max(found.turns * TURN_SECONDS, nbytes / machine.bandwidth(nbytes))
+        theirs = TREE_LAUNCHES * machine.launch + TREE_PASSES * nbytes / machine.bandwidth(nbytes)
+        if ours < theirs:
+            return None
+        return Reason(RULE, WAITS, ours * 1e6, theirs * 1e6)
 
     def near(self, pattern: FusionPattern, tried: set[Op]) -> Iterator[Op]:
         """Ops that make what only the pattern reads, a part a turn; then ops that read what it makes."""

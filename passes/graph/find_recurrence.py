@@ -43,19 +43,25 @@ class Carry:
     result: Value | None = None
 
 
+@dataclass(frozen=True)
+class Leaf:
+    """Row `row` of a turn's value `part`, which is element `at` of a stack."""
+
+    part: Value
+    row: int
+    at: Index
+
+
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """A result of the loop that gets `part`, a value of each turn, from `start` on in its dimension `dim`."""
+    """A result of the loop of which each turn leaves some elements, of its dimension `dim`.
+
+    They are several where the loop's body has several turns of the user's.
+    """
 
     result: Value
-    part: Value
     dim: int
-    start: Index
-
-    @property
-    def rows(self) -> int:
-        """How many a turn leaves: several where the user has unrolled the loop."""
-        return self.part.shape[self.dim]
+    leaves: tuple[Leaf, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,45 +128,68 @@ class _Reader:
         op, body = self.op, self.body
         given: dict[Value, Value] = {}
         carries: list[Carry] = []
-        stacks: dict[Op, Stack] = {}
+        stacks: list[Stack] = []
+        updates: set[Op] = set()
         for place, (before, after) in enumerate(zip(body.inputs, body.outputs, strict=True)):
-            update, result = self.producers.get(after), op.results[place]
+            chain = self.updates(before, after)
+            stack = self.stack(chain, op.results[place])
             if before is after:
                 given[before] = op.operands[place]
-            elif update is not None and (stack := self.stack(update, before, result)) is not None:
-                stacks[update] = stack
+            elif stack is not None:
+                stacks.append(stack)
+                updates.update(chain)
             elif place != self.counter.place:
-                carries.append(Carry(op.operands[place], before, after, result))
-        late = {v for update in stacks for v in update.results}
-        read = {v for o in body.ops if o not in stacks for v in o.operands}
-        if not late.isdisjoint(read):
+                carries.append(Carry(op.operands[place], before, after, op.results[place]))
+        late = {v for update in updates for v in update.results}
+        if not late.isdisjoint(v for o in body.ops if o not in updates for v in o.operands):
             return Reason(RULE, "its turns read the stack that they write")
-        ops = tuple(o for o in body.ops if o not in stacks)
-        kept = tuple(stacks.values())
-        return Recurrence(self.counter.trips, ops, tuple(carries), kept, given, self.numbers)
+        ops = tuple(o for o in body.ops if o not in updates)
+        return Recurrence(self.counter.trips, ops, tuple(carries), tuple(stacks), given, self.numbers)
 
-    def stack(self, update: Op, before: Value, result: Value) -> Stack | None:
-        """The result as a stack of which each turn writes one part, if together they are all of it."""
-        if not lookup(update.name).in_place or update.operands[0] is not before:
-            return None
-        if self.users[before] != [update] or before in self.body.outputs:
-            return None
-        part, starts = update.operands[1], [self.numbers.get(v) for v in update.operands[2:]]
-        moving = [d for d, (n, m) in enumerate(zip(before.shape, part.shape, strict=True)) if n != m]
-        if not moving and 1 in before.shape:
-            moving = [before.shape.index(1)]
-        if len(moving) != 1:
-            return None
-        (dim,) = moving
-        start = starts[dim]
-        if start is None or not self.covers(start, before.shape[dim], part.shape[dim]):
-            return None
-        return Stack(result, part, dim, start)
+    def updates(self, before: Value, after: Value) -> list[Op]:
+        """The updates by which one becomes the other, if nobody else reads what is updated."""
+        found: list[Op] = []
+        while after is not before:
+            update = self.producers.get(after)
+            if update is None or not lookup(update.name).in_place:
+                return []
+            after = update.operands[0]
+            if self.users[after] != [update]:
+                return []
+            found.append(update)
+        return found[::-1]
 
-    def covers(self, start: Index, extent: int, rows: int) -> bool:
-        """Whether the turns' parts, of so many rows, are all of a dimension."""
-        whole = bounds(start) == (0, extent - rows) and self.counter.trips * rows == extent
-        return whole and all(abs(k) == rows for _, k in start.terms)
+    def stack(self, updates: Sequence[Op], result: Value) -> Stack | None:
+        """The result as a stack, if the turns' updates are all of it."""
+        found: list[Leaf] = []
+        dims = {self.dim(update) for update in updates}
+        dim = next(iter(dims), None)
+        if len(dims) != 1 or dim is None:
+            return None
+        for update in updates:
+            part, start = update.operands[1], self.numbers.get(update.operands[2 + dim])
+            if start is None:
+                return None
+            found += (Leaf(part, row, start + row) for row in range(part.shape[dim]))
+        return Stack(result, dim, tuple(found)) if self.covers(found, result.shape[dim]) else None
+
+    @staticmethod
+    def dim(update: Op) -> int | None:
+        """The one dimension in which it may move."""
+        whole, part = update.operands[0].shape, update.operands[1].shape
+        moving = [d for d, (n, m) in enumerate(zip(whole, part, strict=True)) if n != m]
+        if not moving and 1 in whole:
+            return whole.index(1)
+        return moving[0] if len(moving) == 1 else None
+
+    def covers(self, leaves: Sequence[Leaf], extent: int) -> bool:
+        """Whether the turns' leaves are every element of a dimension, once."""
+        if self.counter.trips * len(leaves) != extent:
+            return False
+        steps = {sum(k for _, k in leaf.at.terms) for leaf in leaves}
+        first = sorted(bounds(leaf.at)[0] for leaf in leaves)
+        apart = len(leaves) if self.counter.trips > 1 else 0
+        return first == list(range(len(leaves))) and steps in ({apart}, {-apart})
 
 
 def _of_tensors(op: Op) -> bool:
@@ -191,7 +220,7 @@ def _window(op: Op) -> Recurrence | Reason:
     narrow = convert(after, kind)
     ops = tuple(o.located(op) for o in (part, taken, *combined, narrow))
     carry = Carry(init, before, after)
-    stack = Stack(op.result, narrow.result, dim, start)
+    stack = Stack(op.result, dim, (Leaf(narrow.result, 0, start),))
     return Recurrence(turns, ops, (carry,), (stack,), {}, {zero: const(0), number: start})
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from jstitch.ir.expr import Atomic, Ref
 from jstitch.ir.graph import Value
-from jstitch.ir.index import Index, add, bounds, linearize, mul
+from jstitch.ir.index import Index, const, linearize
 from jstitch.ir.unwind import Deep
 from jstitch.passes.graph.find_recurrence import Carry, Recurrence, Stack
 from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder
@@ -71,9 +71,8 @@ class TurnBuilder(NestBuilder):
 
 
 def _of_turn(stack: Stack, index: tuple[Index, ...]) -> tuple[Value, tuple[Index, ...]]:
-    """Which element of the turn's part an element of the stack is, if this turn writes it."""
-    row = add(index[stack.dim], mul(stack.start, -1))
-    low, high = bounds(row)
-    if low < 0 or high >= stack.rows:
+    """Which element of what the turn makes an element of the stack is, if this turn leaves it."""
+    leaf = next((leaf for leaf in stack.leaves if leaf.at == index[stack.dim]), None)
+    if leaf is None:
         raise CannotLowerError("what follows the loop needs other turns' elements")
-    return stack.part, (*index[: stack.dim], row, *index[stack.dim + 1 :])
+    return leaf.part, (*index[: stack.dim], const(leaf.row), *index[stack.dim + 1 :])

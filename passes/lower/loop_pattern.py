@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, Space
 from jstitch.ir.graph import Op, Value
-from jstitch.ir.index import Index, add, const, delinearize
+from jstitch.ir.index import Index, delinearize
 from jstitch.ir.ops import lookup
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.graph.find_recurrence import Recurrence, find_recurrence, may_recur
+from jstitch.passes.graph.find_recurrence import Recurrence, Stack, find_recurrence, may_recur
 from jstitch.passes.lower.build_nest import CannotLowerError, Place
 from jstitch.passes.lower.place_tiles import ALIGN
 from jstitch.passes.lower.quote_lines import quote_lines
@@ -51,13 +51,14 @@ class LoopPattern:
         self.producers = {v: op for op in (*self.around, *self.loop.ops) for v in op.results}
         counter = itertools.count()
         self.names: Callable[[], str] = lambda: f"v{next(counter)}"
-        self.rows_a_turn = max((s.rows for s in self.loop.stacks), default=1)
-        if any(s.rows != self.rows_a_turn for s in self.loop.stacks):
+        counts = {len(s.leaves) for s in self.loop.stacks} or {1}
+        if len(counts) > 1:
             raise CannotLowerError("a turn leaves more of one result than of another")
+        (self.leaves_a_turn,) = counts
 
     def sizes(self) -> dict[Value, int]:
         """Elements that a turn, or the end, makes of each output."""
-        found = {s.result: s.part.tensor.size // s.rows for s in self.loop.stacks}
+        found = {s.result: _row_size(s) for s in self.loop.stacks}
         found |= {c.result: c.before.tensor.size for c in self.loop.carries if c.result is not None}
         for op in self.around:
             known = [found[v] for v in op.operands if v in found]
@@ -66,15 +67,14 @@ class LoopPattern:
             raise CannotLowerError("the loop counts what is wanted behind it")
         return {v: found[v] for v in self.outputs}
 
-    def homes_of(self, row: Index, size: int, part: int = 0) -> Homes:
-        """For a row of so many. part: of those that a turn leaves for it."""
+    def homes_of(self, row: Index, size: int, number: int = 0) -> Homes:
+        """For a row of so many. number: of what a turn leaves of each stack."""
         found: dict[Value, tuple[Index, ...]] = {}
         for s in self.loop.stacks:
-            if s.part.tensor.size == size * s.rows:
-                shape = (*s.part.shape[: s.dim], 1, *s.part.shape[s.dim + 1 :])
-                index = delinearize(row, shape)
-                at = add(s.start, const(part))
-                found[s.result] = (*index[: s.dim], at, *index[s.dim + 1 :])
+            if _row_size(s) == size:
+                shape = s.result.shape
+                index = delinearize(row, (*shape[: s.dim], 1, *shape[s.dim + 1 :]))
+                found[s.result] = (*index[: s.dim], s.leaves[number].at, *index[s.dim + 1 :])
         for c in self.loop.carries:
             if c.result is not None and c.before.tensor.size == size:
                 found[c.result] = delinearize(row, c.before.shape)
@@ -107,6 +107,11 @@ class LoopPattern:
         scratch = tuple(self.scratch)
         results = tuple(self.results.values())
         return Kernel(name, self.args, results, scratch, (), (Phase(tuple(lanes)),), self.scratch_bytes, 0)
+
+
+def _row_size(s: Stack) -> int:
+    """Elements of one leaf."""
+    return s.result.tensor.size // s.result.shape[s.dim]
 
 
 def _moved(op: Op, homes: Homes) -> tuple[Index, ...]:

@@ -42,6 +42,8 @@ SHARE = 4096  # elements of a program, whose carries are then in its core's firs
 LEAST, PROGRAMS = 512, 8  # elements of a program that shares them with few others; such programs
 FEW = 8  # elements, whose carries are better in registers
 ROWS_AT_ONCE = 4, 2  # elements whose turns are done side by side
+SMALLEST_CTA, USUAL_CTA = 32, 256  # threads
+ELEMENT = "i"  # the loop over elements that threads share
 
 
 def lower_recurrence(
@@ -54,6 +56,9 @@ def lower_recurrence(
     for size in dict.fromkeys(sizes.values()):
         wanted = [v for v in outputs if sizes[v] == size]
         known = len(pattern.scratch)
+        if profile.machine.device is not None:
+            lanes.append(_InRegisters(pattern, size, wanted).by_threads(len(set(sizes.values())) == 1))
+            continue
         lane = _InCache(pattern, size, wanted).lane() if size > FEW else None
         if lane is None or _is_turned(lane):
             del pattern.scratch[known:]
@@ -93,8 +98,8 @@ class _LaneLowering:
         self.stacked = [v for v in self.outputs if any(TURN in _variables(e) for e in homes[v])]
         self.ends = [v for v in self.outputs if v not in self.stacked]
 
-    def homes(self, row: Index, part: int = 0) -> Homes:
-        return self.pattern.homes_of(row, self.size, part)
+    def homes(self, row: Index, number: int = 0) -> Homes:
+        return self.pattern.homes_of(row, self.size, number)
 
     def builder(self, loops: Sequence[Loop], begin: Begin, at_end: bool = False) -> TurnBuilder:
         depths = {loop.var.name: n + 1 for n, loop in enumerate(loops)}
@@ -120,8 +125,8 @@ class _LaneLowering:
     def stacks(self, builder: TurnBuilder, row: Index) -> list[tuple[Value, Index, Atomic]]:
         """What a turn leaves for good: of which output, where, and what."""
         found = []
-        for part in range(self.pattern.rows_a_turn):
-            homes = self.homes(row, part)
+        for number in range(self.pattern.leaves_a_turn):
+            homes = self.homes(row, number)
             for v in self.stacked:
                 value = builder.value(v, homes[v])
                 found.append((v, linearize(homes[v], v.shape), value))
@@ -213,6 +218,21 @@ class _InRegisters(_LaneLowering):
         profile, work = self.pattern.profile, self.pattern.work(self.size)
         most = min(self.size // step, work // profile.program_work, profile.max_programs)
         return Lane(self.size, step, max(1, most), (stage,), False, work)
+
+    def by_threads(self, alone: bool) -> Lane:
+        """One row whose elements are dealt out to threads, each of which does all turns of its own.
+
+        alone: in its phase; then CTAs may be small, so that few elements are on many multiprocessors.
+        """
+        element = Loop(Var(ELEMENT, self.size), 0, self.size)
+        builder = self.builder([element, self.turn], _nothing)
+        behind = self.row(var(element.var), builder, [element])
+        nest = Nest((element, self.turn), tuple(self.accumulators), tuple(builder.body), tuple(behind))
+        stage = Stage((nest,), "all turns", lines=self.pattern.lines)
+        each = self.size // self.pattern.profile.machine.units
+        threads = max(SMALLEST_CTA, 1 << max(0, each.bit_length() - 1))
+        threads = threads if alone and threads < USUAL_CTA else 0
+        return Lane(1, 1, 1, (stage,), False, self.pattern.work(self.size), threads)
 
     def row(self, row: Index, builder: TurnBuilder, rows: Sequence[Loop]) -> list[Instr]:
         """Add the turns of the row; what is done behind them. rows: loops around that over turns."""

@@ -11,7 +11,7 @@ import pytest
 import jstitch
 from tests.fuzz.loops import Loop, draw
 
-FEW, MANY = 40, 2000
+FEW, MANY = 16, 2000
 OPTIONS = jstitch.CompileOptions(strict=True, verify=True)
 TOLERANCE = {"float32": 2e-5, "bfloat16": 4e-2, "float16": 4e-3, "int32": 0.0}
 

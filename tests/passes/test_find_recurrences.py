@@ -1,0 +1,250 @@
+"""Loops in one kernel: found where turns need nothing of other elements, right where XLA is, else refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jstitch
+from jstitch.codegen.interpret_kernel import interpret_kernel
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.codegen.print_kernel import print_kernel
+from jstitch.ir.reason import Reason
+from jstitch.passes.fuse.find_recurrences import Recurrences, find_recurrences
+from jstitch.passes.lower.check_kernel import check_kernel
+from jstitch.passes.lower.lower_kernel import lower_kernel
+from tests.codegen.cuda.stitched import PROFILES, WHY_NO_PTX, interpreted, simulated, stitch
+from tests.contexts import CPU, H200, on
+from tests.passes.test_own_columns import graph_of
+
+Array = Any
+OPTIONS = jstitch.CompileOptions(strict=True, verify=True)
+
+
+def advantages(rewards: Array, values: Array, done: Array, last: Array) -> Array:
+    """Generalised advantage estimation, and returns."""
+
+    def turn(carry: Any, now: Any) -> Any:
+        advantage, following = carry
+        reward, value, ends = now
+        gain = reward + 0.99 * following * (1 - ends) - value
+        advantage = gain + 0.95 * 0.99 * (1 - ends) * advantage
+        return (advantage, value), advantage
+
+    found = lax.scan(turn, (jnp.zeros_like(last), last), (rewards, values, done), reverse=True)[1]
+    return found, found + values
+
+
+def linear(a: Array, x: Array) -> Array:
+    def turn(carry: Array, now: Any) -> Any:
+        carry = now[0] * carry + now[1]
+        return carry, carry
+
+    return lax.scan(turn, jnp.zeros_like(x[0]), (a, x))[1]
+
+
+def along_rows(a: Array, x: Array) -> Array:
+    return linear(a.T, x.T).T
+
+
+def counted(x: Array) -> Any:
+    """A loop that gives nothing but its end, one number of which all elements have in common."""
+
+    def turn(i: Array, carry: Any) -> Any:
+        value, weight = carry
+        return jnp.where(i % 2 == 0, value * weight, value - i), weight * 0.9
+
+    return lax.fori_loop(3, 40, turn, (x, jnp.float32(1)))
+
+
+def unrolled(x: Array) -> Any:
+    return lax.scan(lambda c, now: (c * 0.5 + now, c - now), x[0], x, unroll=4)
+
+
+def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    rng = np.random.default_rng(len(shapes))
+    return [rng.standard_normal(shape, np.float32) for shape in shapes]
+
+
+LOOPS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
+    "advantages": (advantages, arrays((20, 33), (20, 33), (20, 33), (33,))),
+    "linear": (linear, arrays((12, 3, 50), (12, 3, 50))),
+    "few": (linear, arrays((30, 2), (30, 2))),
+    "one": (linear, arrays((30,), (30,))),
+    "along rows": (along_rows, arrays((12, 30), (12, 30))),
+    "counted": (counted, arrays((5, 7))),
+    "unrolled": (unrolled, arrays((48, 10))),
+    "cumsum": (lambda x: jnp.cumsum(x, 1), arrays((9, 40))),
+    "cumlogsumexp": (lambda x: lax.cumlogsumexp(x, 0, reverse=True), arrays((40, 9))),
+}
+
+
+def kernel_of(f: Callable[..., Any], args: list[np.ndarray]) -> tuple[Kernel, bool]:
+    """The loop's kernel, and whether it is the whole program."""
+    graph = graph_of(f, args, CPU)
+    (pattern,) = find_recurrences(graph, CPU).patterns
+    kernel = lower_kernel("k", pattern.ops, pattern.inputs, pattern.outputs, CPU.profile)
+    return kernel, pattern.inputs == graph.inputs and pattern.outputs == graph.outputs
+
+
+def reason_of(f: Callable[..., Any], *shapes: tuple[int, ...]) -> str:
+    found = find_recurrences(graph_of(f, arrays(*shapes), CPU), CPU)
+    assert not found.patterns
+    (why,) = found.refused.values()
+    assert isinstance(why, Reason)
+    return str(why)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_is_one_kernel(name: str) -> None:
+    """Checked, followed element by element, interpreted in any order of its programs, and compiled."""
+    f, args = LOOPS[name]
+    wanted = [np.asarray(x) for x in jax.tree.leaves(jax.jit(f)(*args))]
+    kernel, whole = kernel_of(f, args)
+    assert check_kernel(kernel) == ()
+    if whole:
+        for ours, theirs in zip(interpret_kernel(kernel, args, Random(3)), wanted, strict=True):
+            np.testing.assert_allclose(ours, theirs, 2e-5, 2e-5)
+    for ours, theirs in zip(jax.tree.leaves(jstitch.jit(f, options=OPTIONS)(*args)), wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, 2e-5, 2e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"without": ("recurrences",)}, {"planner": "fs2018"}])
+def test_what_is_switched_off_runs_as_a_loop(options: dict[str, Any]) -> None:
+    f, args = LOOPS["advantages"]
+    text = jstitch.jit(f, options=jstitch.CompileOptions(**options)).lower(*args).as_text()
+    assert ("stablehlo.while(" in text) == bool(options)
+
+
+@pytest.mark.skipif(bool(WHY_NO_PTX), reason=str(WHY_NO_PTX))
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_on_a_gpu(name: str) -> None:
+    """One launch, in the simulator and as PTX."""
+    f, args = LOOPS[name]
+    wanted = [np.asarray(x) for x in jax.tree.leaves(jax.jit(f)(*args))]
+    made = stitch(graph_of(f, args, CPU), PROFILES["h200"])
+    assert [len(source.launches) for source in made.sources][:1] == [1]
+    for machine in (simulated, interpreted):
+        for ours, theirs in zip(made.run(args, machine), wanted, strict=True):
+            np.testing.assert_allclose(ours, theirs, 2e-5, 2e-5)
+
+
+def test_code_does_not_grow_with_turns() -> None:
+    short, long = (kernel_of(linear, arrays((n, 16), (n, 16)))[0] for n in (16, 4096))
+    assert len(print_kernel(short).splitlines()) == len(print_kernel(long).splitlines())
+
+
+# -- cumulative ops --------------------------------------------------------------------------------------
+
+CUMULATIVE = (lax.cumsum, lax.cumprod, lax.cummax, lax.cummin, lax.cumlogsumexp)
+SHAPES: tuple[tuple[int, ...], ...] = (
+    (),
+    (0,),
+    (3, 0),
+    (1,),
+    (17,),
+    (40, 3),
+    (3, 40),
+    (2, 12, 5),
+    (9, 1, 600),
+)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "uint8"])
+@pytest.mark.parametrize("op", CUMULATIVE, ids=lambda op: op.__name__)
+def test_cumulative_ops(op: Callable[..., Any], dtype: str) -> None:
+    """Along every dimension, in both directions, of empty arrays, too."""
+    if op is lax.cumlogsumexp and "float" not in dtype:
+        pytest.skip("of floats only")
+
+    def every(x: Array) -> list[Array]:
+        dims = range(x.ndim)
+        return [op(x, axis=d, reverse=reverse) for d in dims for reverse in (False, True)]
+
+    for shape in SHAPES:
+        x = jnp.asarray(
+            np.random.default_rng(7).uniform(-1, 1, shape) * (1 if "float" in dtype else 4), dtype
+        )
+        exact = x.astype("float32") if dtype == "bfloat16" else x  # XLA rounds all that it adds up
+        found, wanted = jstitch.jit(every, options=OPTIONS)(x), jax.jit(every)(exact)
+        for ours, theirs in zip(found, wanted, strict=True):
+            assert (ours.shape, ours.dtype) == (theirs.shape, x.dtype)
+            within = {"float32": 1e-5, "bfloat16": 1e-2}.get(dtype, 0)
+            a, b = (np.asarray(v).astype(np.float64) for v in (ours, theirs))
+            np.testing.assert_allclose(a, b, within, within)
+
+
+@pytest.mark.parametrize("op", CUMULATIVE, ids=lambda op: op.__name__)
+def test_what_is_no_number_stays_where_it_is(op: Callable[..., Any]) -> None:
+    x = np.array([1, 2, np.nan, 3, np.inf, -1, -np.inf, 2, 0, 5, 6, 7], np.float32)
+    rolled = np.stack([np.roll(x, n) for n in range(24)])
+    found, wanted = jstitch.jit(lambda x: op(x, axis=1))(rolled), jax.jit(lambda x: op(x, axis=1))(rolled)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    np.testing.assert_allclose(found, wanted, 1e-5)
+
+
+def test_long_sums_of_floats_lose_nothing() -> None:
+    """XLA adds in pairs; one after another in float32 would be off by a thousandth."""
+    x = np.full(1_000_000, 0.1, np.float32)
+    exact = np.cumsum(x.astype(np.float64))
+    np.testing.assert_allclose(jstitch.jit(jnp.cumsum)(x), exact, 1e-7)
+
+
+def test_long_sums_on_a_gpu_stay_trees() -> None:
+    graph = graph_of(jnp.cumsum, arrays((1_000_000,)), H200)
+    (why,) = find_recurrences(graph, H200).refused.values()
+    assert "tree" in str(why)
+
+
+# -- what is refused -------------------------------------------------------------------------------------
+
+
+def test_why_a_loop_is_none() -> None:
+    def until(x: Array) -> Array:
+        return lax.while_loop(lambda c: jnp.sum(c) < 100, lambda c: c * 1.1, x)
+
+    def neighbours(x: Array) -> Array:
+        return lax.fori_loop(0, 20, lambda i, c: c + jnp.roll(c, 1), x)
+
+    def product(x: Array) -> Array:
+        return lax.fori_loop(0, 20, lambda i, c: jnp.tanh(c @ x), x)
+
+    def total(x: Array) -> Array:
+        return lax.fori_loop(0, 20, lambda i, c: c / jnp.sum(c), x)
+
+    def looks_back(x: Array) -> Array:
+        return lax.fori_loop(2, 20, lambda i, c: c.at[i].set(c[i - 1] + c[i - 2]), x)
+
+    assert "how many turns" in reason_of(until, (9,))
+    assert "at other elements" in reason_of(neighbours, (9,))
+    assert "dot_general" in reason_of(product, (9, 9))
+    assert "reduce" in reason_of(total, (9,))
+    assert "scatter" in reason_of(looks_back, (20,))
+
+
+def test_few_numbers_under_dear_functions_stay() -> None:
+    def swing(x: Array) -> Array:
+        return lax.fori_loop(0, 100, lambda i, c: c - 0.01 * jnp.sin(c), x)
+
+    assert "XLA is quicker" in reason_of(swing, (3,))
+    assert find_recurrences(graph_of(swing, arrays((3,)), CPU), on(CPU.profile, tune="off")).patterns
+    assert find_recurrences(graph_of(swing, arrays((64,)), CPU), CPU).patterns
+
+
+def test_loops_that_are_refused_are_explained() -> None:
+    def neighbours(x: Array) -> Array:
+        return lax.fori_loop(0, 20, lambda i, c: c + jnp.roll(c, 1), x)
+
+    assert "at other elements" in " ".join(str(jstitch.explain(neighbours)(np.ones(9, np.float32))).split())
+
+
+def test_without_recurrences() -> None:
+    context = on(CPU.profile, without=("recurrences",))
+    assert find_recurrences(graph_of(linear, arrays((9, 20), (9, 20)), CPU), context) == Recurrences()

@@ -207,9 +207,8 @@ def find_homes(
         widths = {size: min(width, _fitting(size, lane.threads)) for size, width in widths.items()}
     wanted = Wanted(nests, carries, widths, common or {})
     alone = lane.flat or lane.rows == 1
-    if alone and not lane.flat and lane.threads:  # its elements are few, and a phase's only lane
-        block = lane.threads
-    team = Team(block, 1) if alone else _choose_team(nests, widths, wanted, block, lane.threads)
+    few = (lane.threads or block) if not lane.flat else block  # of a phase's only lane
+    team = Team(few, 1) if alone else _choose_team(nests, widths, wanted, block, lane.threads)
     if lane.exact and not alone and team.threads != lane.threads:
         raise NoRoom(f"teams of {lane.threads} threads in a CTA of {block}, which has no barriers for them")
     homes = Homes(lane, stages, carries, widths, team, {**(common or {})}, tag=tag)
@@ -393,8 +392,7 @@ def _life(homes: Homes, buffer: Buffer, offset: Index | None, size: int, own: bo
 
 
 def _check_room(homes: Homes, arena_bytes: int) -> None:
-    needed = homes.arena * homes.team.teams
-    if needed > arena_bytes:
+    if (needed := homes.arena * homes.team.teams) > arena_bytes:
         raise NoRoom(Reason("shared memory", TOO_LARGE, needed, arena_bytes))
 
 

@@ -6,6 +6,7 @@ scan over 128 turns of 64 elements, ys + 1      row r:  ys[turn, r], and of `ys 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -102,6 +103,17 @@ class LoopPattern:
         """Of all turns of so many rows, in elements of light work."""
         cycles = sum(max(1.0, lookup(op.name).cpi) for op in self.loop.ops if not is_free(op))
         return int(size * self.loop.turns * max(1.0, cycles))
+
+    def programs(self, steps: int, work: int) -> int:
+        """That share so many steps."""
+        return max(1, min(steps, work // self.profile.program_work, self.profile.max_programs))
+
+    def row_counts(self, size: int) -> list[int]:
+        """Into how many rows so many elements may be cut: 1, then by more and more leading dimensions."""
+        shapes = [(*s.result.shape[: s.dim], *s.result.shape[s.dim + 1 :]) for s in self.loop.stacks]
+        shapes += [c.before.shape for c in self.loop.carries]
+        counts = (math.prod(shape[:k]) for shape in shapes if math.prod(shape) == size for k in range(len(shape)))
+        return sorted({1, *counts})
 
     def kernel(self, name: str, lanes: Sequence[Lane]) -> Kernel:
         scratch = tuple(self.scratch)

@@ -6,8 +6,9 @@ GAE, 128 turns of 64 environments, reversed        sums of 1024 rows of 4096 num
       for turn: stage 1: for r: ... c0[r] = v7             for turn: c = c + x[r * 4096 + turn]
                                 ys[...] = v7                         ys[r * 4096 + turn] = c
 
-Left: neighbours of a turn are neighbours in memory, and carries are in cache. Right: neighbours are the turns
-of one element, whose carry is in a register. What a loop makes of fewer elements has a lane of its own.
+Left: neighbours of a turn are neighbours in memory, all of them or those of a row, and carries are in cache.
+Right: neighbours are the turns of one element, whose carry is in a register. What a loop makes of fewer elements
+has a lane of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from jstitch.passes.lower.loop_pattern import Homes, LoopPattern, read_pattern
 
 SHARE = 4096  # elements of a program, whose carries are then in its core's first cache
 LEAST, PROGRAMS = 512, 8  # elements of a program that shares them with few others; such programs
-FEW = 8  # elements, whose carries are better in registers
+SHORTEST = 9  # elements of a row; the carries of fewer are better in registers
 ROWS_AT_ONCE = 4, 2  # elements whose turns are done side by side
 SMALLEST_CTA, USUAL_CTA = 32, 256  # threads
 ELEMENT = "i"  # the loop over elements that threads share
@@ -59,23 +60,33 @@ def lower_recurrence(
         if profile.machine.device is not None:
             lanes.append(_InRegisters(pattern, size, wanted).by_threads(len(set(sizes.values())) == 1))
             continue
-        lane = _InCache(pattern, size, wanted).lane() if size > FEW else None
-        if lane is None or _is_turned(lane):
-            del pattern.scratch[known:]
-            lane = _InRegisters(pattern, size, wanted).lane()
-        lanes.append(lane)
+        lanes.append(_in_cache(pattern, size, wanted) or _InRegisters(pattern, size, wanted).lane())
     return pattern.kernel(name, lanes)
 
 
-def _is_turned(lane: Lane) -> bool:
-    """Whether neighbours of a turn are apart in memory, more often than not."""
-    apart = near = 0
+def _in_cache(pattern: LoopPattern, size: int, wanted: Sequence[Value]) -> Lane | None:
+    """With carries in cache, by the longest rows that are neighbours in memory; None where they are short."""
+    known = len(pattern.scratch)
+    best: tuple[int, int] | None = None  # accesses that are apart, rows
+    for rows in pattern.row_counts(size):
+        if size // rows < SHORTEST or (best is not None and best[0] == 0):
+            break
+        near, apart = _accesses(_InCache(pattern, size, wanted, rows).lane())
+        del pattern.scratch[known:]
+        if apart <= near and (best is None or apart < best[0]):
+            best = apart, rows
+    return None if best is None else _InCache(pattern, size, wanted, best[1]).lane()
+
+
+def _accesses(lane: Lane) -> tuple[int, int]:
+    """How many accesses of a turn have neighbours in memory for neighbours of a row, and how many have not."""
+    found = [0, 0]
+    inner = ROW if lane.flat else ELEMENT
     for i in (i for stage in lane.stages for i in stage.nests[0].instructions):
-        if isinstance(i, Let) or TURN not in _variables(i.offset):
-            continue
-        step = dict(i.offset.terms).get(Var(ROW, lane.rows))
-        near, apart = near + (step == 1), apart + (step != 1)
-    return apart > near
+        if not isinstance(i, Let) and TURN in _variables(i.offset):
+            step = next((k for a, k in i.offset.terms if isinstance(a, Var) and a.name == inner), None)
+            found[step != 1] += 1
+    return found[0], found[1]
 
 
 def _variables(e: Index) -> set[str]:
@@ -133,11 +144,25 @@ class _LaneLowering:
         return found
 
 
+@dataclass(eq=False)
 class _InCache(_LaneLowering):
-    """Turns around a loop over a program's elements; carries are in memory that stays in a core's cache."""
+    """Turns around a loop over elements; carries are in memory that stays in a core's cache.
+
+    count: rows that programs take one by one; 1: a program has a share of the elements.
+    """
+
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.row = var(Var(ROW, self.size))
+        if self.count > 1:
+            slab = self.size // self.count
+            self.rows = [Loop(Var(ROW, self.count), 0, 1), Loop(Var(ELEMENT, slab), 0, slab)]
+            self.row = add(mul(var(Var(ROW, self.count)), slab), var(Var(ELEMENT, slab)))
 
     def lane(self) -> Lane:
-        row = var(Var(ROW, self.size))
+        row = self.row
         memory: dict[Carry, Buffer] = {}
         turn = self.builder(self.rows, lambda c, index: turn.read(self.memory(c, index, row, memory), row))
         stored = self.stacks(turn, row)
@@ -157,8 +182,11 @@ class _InCache(_LaneLowering):
             *self.stage("a turn", turn.body, self.turn),
             *self.stage("what the last turn leaves", end.body if self.ends else []),
         ]
+        work = self.pattern.work(self.size)
+        if self.count > 1:
+            return Lane(self.count, 1, self.pattern.programs(self.count, work), tuple(stages), False, work)
         programs = max(1, -(-self.size // SHARE), min(PROGRAMS, self.size // LEAST))
-        return Lane(self.size, 1, programs, tuple(stages), True, self.pattern.work(self.size))
+        return Lane(self.size, 1, programs, tuple(stages), True, work)
 
     def memory(self, c: Carry, index: tuple[Index, ...], row: Index, known: dict[Carry, Buffer]) -> Buffer:
         """A carry's: that of the loop's result, where it is as wide."""
@@ -181,7 +209,7 @@ class _InCache(_LaneLowering):
     ) -> Ref:
         """A carry behind the last turn, which goes on from it."""
         turn.value(c.before, index)
-        return end.read(memory[c], var(Var(ROW, self.size)))
+        return end.read(memory[c], self.row)
 
     def start(self, turn: TurnBuilder, row: Index, memory: dict[Carry, Buffer]) -> list[Instr]:
         builder = self.builder(self.rows, _nothing)
@@ -215,9 +243,8 @@ class _InRegisters(_LaneLowering):
         loops = (*rows, self.turn)
         nest = Nest(loops, tuple(self.accumulators), tuple(builder.body), tuple(behind))
         stage = Stage((nest,), "all turns", lines=self.pattern.lines)
-        profile, work = self.pattern.profile, self.pattern.work(self.size)
-        most = min(self.size // step, work // profile.program_work, profile.max_programs)
-        return Lane(self.size, step, max(1, most), (stage,), False, work)
+        work = self.pattern.work(self.size)
+        return Lane(self.size, step, self.pattern.programs(self.size // step, work), (stage,), False, work)
 
     def by_threads(self, alone: bool) -> Lane:
         """One row whose elements are dealt out to threads, each of which does all turns of its own.

@@ -49,7 +49,8 @@ def _recurrence(pattern: FusionPattern, loop: Op) -> Recurrence | None:
 
 def _of_turn(loop: Recurrence) -> FusionPattern:
     """A turn as a pattern."""
-    outputs = dict.fromkeys((*(c.after for c in loop.carries), *(leaf.part for s in loop.stacks for leaf in s.leaves)))
+    left = (leaf.part for s in loop.stacks for leaf in s.leaves)
+    outputs = dict.fromkeys((*(c.after for c in loop.carries), *left))
     return _pattern(loop.ops, tuple(outputs))
 
 

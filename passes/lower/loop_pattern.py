@@ -112,8 +112,8 @@ class LoopPattern:
         """Into how many rows so many elements may be cut: 1, then by more and more leading dimensions."""
         shapes = [(*s.result.shape[: s.dim], *s.result.shape[s.dim + 1 :]) for s in self.loop.stacks]
         shapes += [c.before.shape for c in self.loop.carries]
-        counts = (math.prod(shape[:k]) for shape in shapes if math.prod(shape) == size for k in range(len(shape)))
-        return sorted({1, *counts})
+        whole = [shape for shape in shapes if math.prod(shape) == size]
+        return sorted({1, *(math.prod(shape[:k]) for shape in whole for k in range(len(shape)))})
 
     def kernel(self, name: str, lanes: Sequence[Lane]) -> Kernel:
         scratch = tuple(self.scratch)

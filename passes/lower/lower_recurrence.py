@@ -7,8 +7,8 @@ GAE, 128 turns of 64 environments, reversed        sums of 1024 rows of 4096 num
                                 ys[...] = v7                         ys[r * 4096 + turn] = c
 
 Left: neighbours of a turn are neighbours in memory, all of them or those of a row, and carries are in cache.
-Right: neighbours are the turns of one element, whose carry is in a register. What a loop makes of fewer elements
-has a lane of its own.
+Right: neighbours are the turns of one element, whose carry is in a register. What a loop makes of fewer
+elements has a lane of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from jstitch.codegen.kernel_ir import (
 )
 from jstitch.ir.expr import Atomic, Const, Ref, call
 from jstitch.ir.graph import Op, Value
-from jstitch.ir.index import Index, Var, add, atoms, const, linearize, mul, var
+from jstitch.ir.index import FloorDiv, Index, Mod, Var, add, atoms, const, linearize, mul, var
 from jstitch.ir.ops.numerics import kernel_name
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.profile import Profile
@@ -56,7 +56,6 @@ def lower_recurrence(
     lanes = []
     for size in dict.fromkeys(sizes.values()):
         wanted = [v for v in outputs if sizes[v] == size]
-        known = len(pattern.scratch)
         if profile.machine.device is not None:
             lanes.append(_InRegisters(pattern, size, wanted).by_threads(len(set(sizes.values())) == 1))
             continue
@@ -79,13 +78,14 @@ def _in_cache(pattern: LoopPattern, size: int, wanted: Sequence[Value]) -> Lane 
 
 
 def _accesses(lane: Lane) -> tuple[int, int]:
-    """How many accesses of a turn have neighbours in memory for neighbours of a row, and how many have not."""
+    """How many accesses have neighbours in memory for neighbours of a row; how many have not."""
     found = [0, 0]
     inner = ROW if lane.flat else ELEMENT
     for i in (i for stage in lane.stages for i in stage.nests[0].instructions):
-        if not isinstance(i, Let) and TURN in _variables(i.offset):
+        if not isinstance(i, Let) and inner in _variables(i.offset):
             step = next((k for a, k in i.offset.terms if isinstance(a, Var) and a.name == inner), None)
-            found[step != 1] += 1
+            parts = (a.of for a, _ in i.offset.terms if isinstance(a, FloorDiv | Mod))
+            found[step != 1 or any(inner in _variables(e) for e in parts)] += 1
     return found[0], found[1]
 
 

@@ -43,6 +43,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "blocks",
         "tf32",
         "chains",
+        "recurrences",
         *MEMORY,
         *(p for p in OPTIONAL_PASSES if p != "choose_schedules"),
     ),

@@ -20,7 +20,7 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free, make_pattern, with_constants
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.fuse.convexity import waits_for_itself
-from jstitch.passes.graph.find_recurrence import RULE, Recurrence, find_recurrence, may_recur
+from jstitch.passes.graph.find_recurrence import Recurrence, find_recurrence, may_recur
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
 
@@ -112,7 +112,7 @@ class _Search:
         if slow is None or most > FEW:
             return None
         text = f"turns wait for '{slow.name}' of {{found}} numbers, with which XLA is quicker up to {{bound}}"
-        return Reason(RULE, text, most, FEW)
+        return Reason("recurrence", text, most, FEW)
 
     def for_memory(self, loop: Op, found: Recurrence) -> Reason | None:
         """On a GPU, for memory, where XLA has no turns: it adds windows up as a tree."""
@@ -124,7 +124,7 @@ class _Search:
         theirs = TREE_LAUNCHES * machine.launch + TREE_PASSES * nbytes / machine.bandwidth(nbytes)
         if ours < theirs:
             return None
-        return Reason(RULE, WAITS, ours * 1e6, theirs * 1e6)
+        return Reason("recurrence", WAITS, ours * 1e6, theirs * 1e6)
 
     def near(self, pattern: FusionPattern, tried: set[Op]) -> Iterator[Op]:
         """Ops that make what only the pattern reads, a part a turn; then ops that read what it makes."""

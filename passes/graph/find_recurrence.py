@@ -91,8 +91,8 @@ class Recurrence:
 
 
 def may_recur(op: Op) -> bool:
-    """Whether the op is a loop, or may be one."""
-    return op.name in ("stablehlo.while", "stablehlo.reduce_window")
+    """Whether the op is a loop, or one window for each element that is everything up to it."""
+    return op.name == "stablehlo.while" or (op.name == "stablehlo.reduce_window" and _along(op) is not None)
 
 
 def find_recurrence(op: Op, producer: Producer) -> Recurrence | Reason:
@@ -199,11 +199,10 @@ def _of_tensors(op: Op) -> bool:
 # -- windows ---------------------------------------------------------------------------------------------
 
 
-def _window(op: Op) -> Recurrence | Reason:
+def _window(op: Op) -> Recurrence:
     """One window for each element, of all elements before it, or behind it, along a dimension, and itself."""
-    along = _cumulative(op)
-    if along is None:
-        return Reason(RULE, "its windows are not everything up to each element")
+    along = _along(op)
+    assert along is not None
     dim, backwards = along
     x, init = op.operands
     turns, kind = x.shape[dim], x.tensor.dtype
@@ -242,7 +241,7 @@ def _of_shape(region: Graph, arguments: Sequence[Value]) -> tuple[list[Op], Valu
     return ops, known[region.outputs[0]]
 
 
-def _cumulative(op: Op) -> tuple[int, bool] | None:
+def _along(op: Op) -> tuple[int, bool] | None:
     """The dimension that windows run along, and whether from behind."""
     plain = all(len(o.results) == 1 and not o.regions for o in op.regions[0].ops)
     if len(op.results) != 1 or not _is_plain(op) or not plain or op.regions[0].captures:

@@ -52,17 +52,22 @@ def draw(seed: int) -> Loop:
     reverse, unroll = rng.random() < 0.4, rng.choice((1, 1, 1, 2))
     lone = rng.random() < 0.2  # a number that all elements have in common
     around, nested = rng.random() < 0.5, rng.random() < 0.15
+    shared = (
+        bool(shape) and rng.random() < 0.4
+    )  # weights of the last dimension, which all turns have in common
     mode = rng.choice(("plain", "plain", "plain", "grad", "vmap", "vmap grad")) if floats else "plain"
 
     def run(*arrays: Any) -> Any:
-        start, xs = arrays[:carries], [jnp.moveaxis(x, axis, 0) for x in arrays[carries:]]
+        start = arrays[:carries]
+        xs = [jnp.moveaxis(x, axis, 0) for x in arrays[carries : carries + inputs]]
+        weights = [jnp.broadcast_to(arrays[-1], shape)] if shared else []
         if around:
             xs = [x * 2 + 1 for x in xs]
         first = (*start, jnp.zeros((), start[0].dtype)) if lone else tuple(start)
 
         def turn(carry: Any, parts: Any) -> Any:
             number, inputs_now = parts
-            new, left = step(carry[:carries], inputs_now, number)
+            new, left = step(carry[:carries], [*inputs_now, *weights], number)
             if lone:
                 new = (*new, carry[-1] + 1)
                 left = left * (carry[-1] > 3)
@@ -87,12 +92,14 @@ def draw(seed: int) -> Loop:
         function = _transformed(function, mode)
     batch = (3,) if "vmap" in mode else ()
     shapes = [(*batch, *shape)] * carries + [(*batch, *stacked)] * inputs
+    shapes += [(*batch, *shape[-1:])] * shared
     values = np.random.default_rng(seed)
     arguments = tuple(_array(values, s, floats) for s in shapes)
     about = (
         f"{seed}: {dtype}{list(shape)}, {turns} turns, {carries} carries, {inputs} inputs at {axis}, {mode}"
     )
-    about += f"{', reversed' * reverse}{', nested' * nested}{', alone' * lone}, unroll {unroll}"
+    about += f"{', reversed' * reverse}{', nested' * nested}{', alone' * lone}{', weights' * shared}"
+    about += f", unroll {unroll}"
     return Loop(function, arguments, dtype, about)
 
 

@@ -17,6 +17,8 @@ from jstitch.device_spec import find_spec
 Array = jax.Array
 Program = Callable[..., Any]
 OFF: Mapping[str, Any] = {"tune": "off"}
+LOOPS: Mapping[str, Any] = {"tune": "off", "without": ("recurrences",)}
+"""All loops stay loops."""
 
 
 def shape(*dims: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
@@ -245,9 +247,9 @@ OUTSIDE = (
         *((shape(1, 8, 64, 64), shape(8, 8, 3, 3)), ("convolution", "exponential")),
         *("contraction", "convolution is contraction"),
     ),
-    Situation("while", loop, (X,), ("while", "multiply"), "control", "while is control"),
+    Situation("while", loop, (X,), ("while", "multiply"), "recurrence", "how many turns the loop has"),
     Situation(
-        *("scan", scan, (SMALL,), ("tanh", "while"), "control", "while is control", OFF),
+        *("scan", scan, (SMALL,), ("tanh", "while"), "control", "while is control", LOOPS),
         lift=Lift(f=lambda x: scan(x, 60), edge=("tanh", "sine")),
     ),
     Situation("branch", branch, (SMALL,), ("tanh", "case"), "control", "case is control"),
@@ -421,7 +423,7 @@ PLANNED = (
         *("a loop of scalars", scalar_loop, (shape(614),), ("add", "tanh"), "loop"),
         r"the loop around it is modelled at least [\d,.]+ us with kernels, and must be less than [\d,.]+ us,"
         r" 0.95 of [\d.]+ us without: XLA makes it one kernel",
-        *({}, True, Lift()),
+        *({"without": ("recurrences",)}, True, Lift(LOOPS)),
     ),
     Situation(
         *("a few numbers", coupled_scalars, (shape(16),), ("add", "tanh"), "small"),

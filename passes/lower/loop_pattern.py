@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, Space
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Index, delinearize
@@ -101,8 +102,13 @@ class LoopPattern:
 
     def work(self, size: int) -> int:
         """Of all turns of so many rows, in elements of light work."""
-        cycles = sum(max(1.0, lookup(op.name).cpi) for op in self.loop.ops if not is_free(op))
-        return int(size * self.loop.turns * max(1.0, cycles))
+        return int(size * self.loop.turns * max(1.0, self.cycles))
+
+    @property
+    def cycles(self) -> float:
+        """Of a turn's ops on one lane of a vector."""
+        ops = (lookup(op.name) for op in self.loop.ops if not is_free(op))
+        return sum(cpu_cpi(op) for op in ops if op.op_class.is_elementwise)
 
     def programs(self, steps: int, work: int) -> int:
         """That share so many steps."""

@@ -27,6 +27,7 @@ from jstitch.codegen.kernel_ir import (
     Let,
     Loop,
     Nest,
+    Space,
     Stage,
 )
 from jstitch.ir.expr import Atomic, Const, Ref, call
@@ -43,6 +44,7 @@ SHARE = 4096  # elements of a program, whose carries are then in its core's firs
 LEAST, PROGRAMS = 512, 8  # elements of a program that shares them with few others; such programs
 SHORTEST = 9  # elements of a row; the carries of fewer are better in registers
 ROWS_AT_ONCE = 4, 2  # elements whose turns are done side by side
+APART = 7  # cycles of a vector lane for which an element may be gathered
 SMALLEST_CTA, USUAL_CTA = 32, 256  # threads
 ELEMENT = "i"  # the loop over elements that threads share
 
@@ -72,17 +74,20 @@ def _in_cache(pattern: LoopPattern, size: int, wanted: Sequence[Value]) -> Lane 
             break
         near, apart = _accesses(_InCache(pattern, size, wanted, rows).lane())
         del pattern.scratch[known:]
-        if apart <= near and (best is None or apart < best[0]):
+        pays = apart <= near or pattern.cycles > APART * apart  # in vectors, with accesses one by one
+        if pays and (best is None or apart < best[0]):
             best = apart, rows
     return None if best is None else _InCache(pattern, size, wanted, best[1]).lane()
 
 
 def _accesses(lane: Lane) -> tuple[int, int]:
-    """How many accesses have neighbours in memory for neighbours of a row; how many have not."""
+    """How many accesses, but to carries, have neighbours in memory where rows have; how many have not."""
     found = [0, 0]
     inner = ROW if lane.flat else ELEMENT
-    for i in (i for stage in lane.stages for i in stage.nests[0].instructions):
-        if not isinstance(i, Let) and inner in _variables(i.offset):
+    for i in (i for stage in lane.stages if stage.turn for i in stage.nests[0].instructions):
+        if isinstance(i, Let) or (i.buffer.space is not Space.ARG and TURN not in _variables(i.offset)):
+            continue
+        if inner in _variables(i.offset):
             step = next((k for a, k in i.offset.terms if isinstance(a, Var) and a.name == inner), None)
             parts = (a.of for a, _ in i.offset.terms if isinstance(a, FloorDiv | Mod))
             found[step != 1 or any(inner in _variables(e) for e in parts)] += 1

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.codegen.intrinsics import cpu_cpi
+from jstitch.codegen.kernel_ir import Kernel
 from jstitch.ir.graph import Graph, Op
-from jstitch.ir.ops import OpClass, lookup
+from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.types import TensorType
 from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
@@ -23,6 +24,7 @@ from jstitch.passes.fuse.convexity import waits_for_itself
 from jstitch.passes.graph.find_recurrence import Recurrence, find_recurrence, may_recur
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.lower.lower_recurrence import gathers
 
 RECURRENCE = "find_recurrences"
 """The origin of a loop's pattern."""
@@ -67,33 +69,47 @@ class _Search:
         self.producers, self.users = frame.producers(), frame.users()
 
     def around(self, loop: Op) -> FusionPattern | Reason:
-        """The loop alone, then with one more op as long as a kernel holds it."""
+        """The loop alone, then with one more op as long as a kernel holds it, and its turns do not suffer."""
         best = self.pattern([loop])
-        why = self.why_not(best) or self.waits(loop)
+        found = self.kernel_of(best)
+        why = (found if isinstance(found, Reason) else None) or self.waits(loop)
         if why is not None:
             return why
         tried: set[Op] = set()
         while (op := next(self.near(best, tried), None)) is not None and len(tried) < MOST_AROUND:
             tried.add(op)
-            more = self.pattern([op, *(o for o in best.ops if not is_free(o))])
-            if self.why_not(more) is None:
-                best = more
+            more = self.pattern([*self.with_repeats(op), *(o for o in best.ops if not is_free(o))])
+            kernel = self.kernel_of(more)
+            if isinstance(kernel, Kernel) and isinstance(found, Kernel) and self.is_well(op, kernel, found):
+                best, found = more, kernel
         return best
+
+    def with_repeats(self, op: Op) -> list[Op]:
+        """The op, after what only repeats elements for it: such values are not worth memory."""
+        makers = dict.fromkeys(self.producers[v] for v in op.operands if v in self.producers)
+        return [*(m for m in makers if build.grows(m) and m not in self.taken), op]
+
+    def is_well(self, op: Op, kernel: Kernel, before: Kernel) -> bool:
+        """Whether turns do not wait for what the op brings: gathers, or dear functions one by one."""
+        if self.context.machine.device is not None:
+            return True
+        return gathers(kernel) <= gathers(before) and (in_vectors(before) or not _is_dear(op))
 
     def pattern(self, ops: Sequence[Op]) -> FusionPattern:
         return make_pattern(self.frame, with_constants(ops, self.producers), RECURRENCE)
 
-    def why_not(self, pattern: FusionPattern) -> Reason | None:
-        """Why no kernel is the pattern, or none that is quicker."""
+    def kernel_of(self, pattern: FusionPattern) -> Kernel | Reason:
+        """The kernel that is the pattern, or why none is."""
         between = waits_for_itself(self.frame, pattern)
         if between is not None:
             return Reason("cycle", f"{between.name} between its ops waits for the kernel, which waits for it")
         what = pattern.ops, pattern.inputs, pattern.outputs
         try:
-            lower_kernel("recurrence", *what, self.context.profile, self.context.options.arena_bytes)
+            return lower_kernel(
+                "recurrence", *what, self.context.profile, self.context.options.arena_bytes
+            )
         except CannotLowerError as error:
             return error.reason
-        return None
 
     def waits(self, loop: Op) -> Reason | None:
         """Why XLA is quicker: each turn waits for the one before."""
@@ -145,3 +161,13 @@ class _Search:
         if not all(isinstance(v.type, TensorType) for v in (*op.operands, *op.results)):
             return False
         return lookup(op.name).op_class in (OpClass.LIGHT, OpClass.EXPENSIVE, OpClass.SHAPE)
+
+
+def _is_dear(op: Op) -> bool:
+    return lookup(op.name).op_class is OpClass.EXPENSIVE
+
+
+def in_vectors(kernel: Kernel) -> bool:
+    """Whether neighbours are computed together: where turns are the innermost loop they are not."""
+    stages = (stage for phase in kernel.phases for lane in phase.lanes for stage in lane.stages)
+    return any(stage.turn for stage in stages)

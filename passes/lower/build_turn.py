@@ -13,11 +13,12 @@ from jstitch.ir.graph import Value
 from jstitch.ir.index import Index, const, linearize
 from jstitch.ir.unwind import Deep
 from jstitch.passes.graph.find_recurrence import Carry, Recurrence, Stack
-from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder
+from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder, Place
 
 ELSEWHERE = "a turn needs what the turn before left at other elements"
 Begin = Callable[[Carry, tuple[Index, ...]], Ref]
 """Makes the variable of the element of a carry that the row goes on from."""
+Hold = Callable[[Value, tuple[Index, ...]], Ref | None]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -25,12 +26,14 @@ class TurnBuilder(NestBuilder):
     """Instructions of one turn, or of the loop's end, for one row.
 
     begin: is asked when an element of a carry is read for the first time; the row has one of each.
-    at_end: carries are looked up by the loop's results, not by what a turn goes on from.
+    at_end: carries are looked up by the loop's results, not by what a turn goes on from. hold: keeps what is
+    read from memory and is the same in all turns, where that is better read once; None where it is not.
     """
 
     loop: Recurrence
     begin: Begin
     at_end: bool = False
+    hold: Hold | None = None
     carried: dict[Carry, tuple[Ref, tuple[Index, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -47,6 +50,10 @@ class TurnBuilder(NestBuilder):
         if v in self.loop.numbers:
             return self._counted(v, index)
         return (yield from super()._value(v, index, compute))
+
+    def load(self, v: Value, place: Place, index: tuple[Index, ...]) -> Ref:
+        held = self.hold(v, index) if self.hold is not None else None
+        return super().load(v, place, index) if held is None else held
 
     def _carried(self, carry: Carry, index: tuple[Index, ...]) -> Ref:
         if carry not in self.carried:

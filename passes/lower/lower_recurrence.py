@@ -30,7 +30,7 @@ from jstitch.codegen.kernel_ir import (
     Space,
     Stage,
 )
-from jstitch.ir.expr import Atomic, Const, Ref, call
+from jstitch.ir.expr import Atomic, Const, Ref, call, index_refs, numbers
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import FloorDiv, Index, Mod, Var, add, atoms, const, linearize, mul, var
 from jstitch.ir.ops.numerics import kernel_name
@@ -47,6 +47,10 @@ ROWS_AT_ONCE = 4, 2  # elements whose turns are done side by side
 APART = 7  # cycles of a vector lane for which an element may be gathered
 SMALLEST_CTA, USUAL_CTA = 32, 256  # threads
 ELEMENT = "i"  # the loop over elements that threads share
+
+
+Held = dict[Buffer, tuple[Value, tuple[Index, ...]]]
+"""Memory of what is the same in all turns, and which element of what it has of each row."""
 
 
 def lower_recurrence(
@@ -81,17 +85,30 @@ def _in_cache(pattern: LoopPattern, size: int, wanted: Sequence[Value]) -> Lane 
 
 
 def _accesses(lane: Lane) -> tuple[int, int]:
-    """How many accesses, but to carries, have neighbours in memory where rows have; how many have not."""
-    found = [0, 0]
+    """How many accesses, but to carries, have neighbours in memory where rows have; how many have not.
+
+    What is computed from a part of the place in a row counts as one that has not.
+    """
+    near = apart = 0
     inner = ROW if lane.flat else ELEMENT
     for i in (i for stage in lane.stages if stage.turn for i in stage.nests[0].instructions):
-        if isinstance(i, Let) or (i.buffer.space is not Space.ARG and TURN not in _variables(i.offset)):
-            continue
-        if inner in _variables(i.offset):
-            step = next((k for a, k in i.offset.terms if isinstance(a, Var) and a.name == inner), None)
-            parts = (a.of for a, _ in i.offset.terms if isinstance(a, FloorDiv | Mod))
-            found[step != 1 or any(inner in _variables(e) for e in parts)] += 1
-    return found[0], found[1]
+        if isinstance(i, Let):
+            apart += any(_divides(e, inner) for e in numbers(i.value))
+        elif i.buffer.space is Space.ARG or TURN in _variables(i.offset):
+            step = next((k for a, k in i.offset.terms if isinstance(a, Var) and a.name == inner), 0)
+            near += step == 1 and not _divides(i.offset, inner)
+            apart += step > 1 or _divides(i.offset, inner)
+    return near, apart
+
+
+def gathers(kernel: Kernel) -> int:
+    """Accesses of a turn of a loop's kernel that have no neighbours in memory where rows have."""
+    return sum(_accesses(lane)[1] for phase in kernel.phases for lane in phase.lanes)
+
+
+def _divides(e: Index, name: str) -> bool:
+    parts = (a.of for a in atoms([e]) if isinstance(a, FloorDiv | Mod))
+    return any(name in _variables(part) for part in parts)
 
 
 def _variables(e: Index) -> set[str]:
@@ -170,6 +187,8 @@ class _InCache(_LaneLowering):
         row = self.row
         memory: dict[Carry, Buffer] = {}
         turn = self.builder(self.rows, lambda c, index: turn.read(self.memory(c, index, row, memory), row))
+        held: Held = {}
+        turn.hold = lambda v, index: self.hold(v, index, turn, held)
         stored = self.stacks(turn, row)
         end = self.builder(self.rows, lambda c, index: self.at_end(c, index, turn, end, memory), at_end=True)
         homes = self.homes(row)
@@ -183,7 +202,7 @@ class _InCache(_LaneLowering):
             if self.pattern.results[v] not in memory.values():
                 end.store(self.pattern.results[v], linearize(homes[v], v.shape), value)
         stages = [
-            *self.stage("what the first turn goes on from", self.start(turn, row, memory)),
+            *self.stage("what the first turn goes on from", self.start(turn, row, memory, held)),
             *self.stage("a turn", turn.body, self.turn),
             *self.stage("what the last turn leaves", end.body if self.ends else []),
         ]
@@ -216,8 +235,32 @@ class _InCache(_LaneLowering):
         turn.value(c.before, index)
         return end.read(memory[c], self.row)
 
-    def start(self, turn: TurnBuilder, row: Index, memory: dict[Carry, Buffer]) -> list[Instr]:
+    def hold(
+        self,
+        v: Value,
+        index: tuple[Index, ...],
+        turn: TurnBuilder,
+        held: Held,
+    ) -> Ref | None:
+        """What all turns read, apart for neighbours: copied side by side before the first one."""
+        offset = linearize(index, v.shape)
+        inner = ROW if self.count == 1 else ELEMENT
+        if TURN in _variables(offset) or not _divides(offset, inner) or index_refs(offset):
+            return None
+        buffer = self.pattern.new_scratch(TensorType((self.size,), v.tensor.dtype.compute))
+        held[buffer] = v, index
+        return turn.read(buffer, self.row)
+
+    def start(
+        self,
+        turn: TurnBuilder,
+        row: Index,
+        memory: dict[Carry, Buffer],
+        held: Held,
+    ) -> list[Instr]:
         builder = self.builder(self.rows, _nothing)
+        for buffer, (v, index) in held.items():
+            builder.store(buffer, row, builder.value(v, index))
         for c, buffer in memory.items():
             builder.store(buffer, row, self.first(c, turn.carried[c][1], builder))
         return builder.body

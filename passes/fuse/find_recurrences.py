@@ -90,8 +90,11 @@ class _Search:
         return [*(m for m in makers if build.grows(m) and m not in self.taken), op]
 
     def is_well(self, op: Op, kernel: Kernel, before: Kernel) -> bool:
-        """Whether turns do not wait for what the op brings: gathers, or dear functions one by one."""
-        if self.context.machine.device is not None:
+        """Whether turns do not wait for what the op brings: gathers, or dear functions one by one.
+
+        A transpose of its own waits longer.
+        """
+        if self.context.machine.device is not None or "permutation" in op.attrs:
             return True
         return gathers(kernel) <= gathers(before) and (in_vectors(before) or not _is_dear(op))
 

@@ -108,9 +108,7 @@ class _Search:
             return Reason("cycle", f"{between.name} between its ops waits for the kernel, which waits for it")
         what = pattern.ops, pattern.inputs, pattern.outputs
         try:
-            return lower_kernel(
-                "recurrence", *what, self.context.profile, self.context.options.arena_bytes
-            )
+            return lower_kernel("recurrence", *what, self.context.profile, self.context.options.arena_bytes)
         except CannotLowerError as error:
             return error.reason
 

@@ -55,6 +55,11 @@ class TurnBuilder(NestBuilder):
         held = self.hold(v, index) if self.hold is not None else None
         return super().load(v, place, index) if held is None else held
 
+    def _compute(self, v: Value, index: tuple[Index, ...]) -> Deep[Atomic]:
+        if v not in self.producers:  # another result of the loop's
+            raise CannotLowerError("what follows the loop needs what is there when it has ended")
+        return (yield from super()._compute(v, index))
+
     def _carried(self, carry: Carry, index: tuple[Index, ...]) -> Ref:
         if carry not in self.carried:
             self.carried[carry] = self.begin(carry, index), index

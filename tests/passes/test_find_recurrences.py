@@ -68,6 +68,12 @@ def unrolled(x: Array) -> Any:
     return lax.scan(lambda c, now: (c * 0.5 + now, c - now), x[0], x, unroll=4)
 
 
+def both_ends(x: Array) -> Any:
+    """What follows needs the last turn's before it can have any other's."""
+    last, each = lax.scan(lambda c, now: (c * 0.9 + now, c), x[0], x)
+    return each / (1 + last**2), each.sum()
+
+
 def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray]:
     rng = np.random.default_rng(len(shapes))
     return [rng.standard_normal(shape, np.float32) for shape in shapes]
@@ -81,6 +87,7 @@ LOOPS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "along rows": (along_rows, arrays((12, 30), (12, 30))),
     "counted": (counted, arrays((5, 7))),
     "unrolled": (unrolled, arrays((48, 10))),
+    "two ends": (both_ends, arrays((20, 33))),
     "cumsum": (lambda x: jnp.cumsum(x, 1), arrays((9, 40))),
     "cumlogsumexp": (lambda x: lax.cumlogsumexp(x, 0, reverse=True), arrays((40, 9))),
 }

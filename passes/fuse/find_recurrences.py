@@ -28,7 +28,8 @@ from jstitch.passes.lower.lower_recurrence import gathers
 
 RECURRENCE = "find_recurrences"
 """The origin of a loop's pattern."""
-MOST_AROUND = 64  # ops that are taken into a loop's kernel on either side
+MOST_AROUND = 64  # ops that are taken into a loop's kernel
+MOST_TRIES = 12  # of them, one by one, where all together are none
 TURN_SECONDS = 1.6e-7  # of a GPU's turn at least: a quarter of what a load from memory takes
 TREE_LAUNCHES, TREE_PASSES = 4, 2.5  # of XLA's trees over a GPU's memory, as its compiler makes them
 WAITS = "its turns are modelled to wait {found} us for memory, XLA's tree takes {bound} us"
@@ -69,19 +70,36 @@ class _Search:
         self.producers, self.users = frame.producers(), frame.users()
 
     def around(self, loop: Op) -> FusionPattern | Reason:
-        """The loop alone, then with one more op as long as a kernel holds it, and its turns do not suffer."""
+        """The loop, with what may join it as long as a kernel holds it and its turns do not suffer."""
         best = self.pattern([loop])
         found = self.kernel_of(best)
         why = (found if isinstance(found, Reason) else None) or self.waits(loop)
         if why is not None:
             return why
+        assert isinstance(found, Kernel)
+        return self.with_all(best, found) or self.one_by_one(best, found)
+
+    def with_all(self, best: FusionPattern, before: Kernel) -> FusionPattern | None:
+        """With everything that may join, if that is well."""
+        joined: set[Op] = set()
+        whole = best
+        while (op := next(self.near(whole, joined), None)) is not None and len(joined) < MOST_AROUND:
+            joined.add(op)
+            whole = self.pattern([*self.with_repeats(op), *_made(whole)])
+        kernel = self.kernel_of(whole) if joined else before
+        dear = any(map(_is_dear, joined)) and not self.in_vectors(before)
+        well = isinstance(kernel, Kernel) and not dear and self.waits_less(kernel, before)
+        return whole if well else None
+
+    def one_by_one(self, best: FusionPattern, before: Kernel) -> FusionPattern:
+        """With one more op after the other."""
         tried: set[Op] = set()
-        while (op := next(self.near(best, tried), None)) is not None and len(tried) < MOST_AROUND:
+        while (op := next(self.near(best, tried), None)) is not None and len(tried) < MOST_TRIES:
             tried.add(op)
-            more = self.pattern([*self.with_repeats(op), *(o for o in best.ops if not is_free(o))])
+            more = self.pattern([*self.with_repeats(op), *_made(best)])
             kernel = self.kernel_of(more)
-            if isinstance(kernel, Kernel) and isinstance(found, Kernel) and self.is_well(op, kernel, found):
-                best, found = more, kernel
+            if isinstance(kernel, Kernel) and self.is_well(op, kernel, before):
+                best, before = more, kernel
         return best
 
     def with_repeats(self, op: Op) -> list[Op]:
@@ -90,13 +108,19 @@ class _Search:
         return [*(m for m in makers if build.grows(m) and m not in self.taken), op]
 
     def is_well(self, op: Op, kernel: Kernel, before: Kernel) -> bool:
-        """Whether turns do not wait for what the op brings: gathers, or dear functions one by one.
-
-        A transpose of its own waits longer.
-        """
-        if self.context.machine.device is not None or "permutation" in op.attrs:
+        """Whether turns do not wait for what the op brings. A transpose of its own would take longer."""
+        if "permutation" in op.attrs:
             return True
-        return gathers(kernel) <= gathers(before) and (in_vectors(before) or not _is_dear(op))
+        return self.waits_less(kernel, before) and (self.in_vectors(before) or not _is_dear(op))
+
+    def waits_less(self, kernel: Kernel, before: Kernel) -> bool:
+        """Whether there are no more gathers in it; a GPU's threads wait for them together."""
+        return self.context.machine.device is not None or gathers(kernel) <= gathers(before)
+
+    def in_vectors(self, kernel: Kernel) -> bool:
+        """Whether neighbours are computed together: where turns are the innermost loop they are not."""
+        stages = (stage for phase in kernel.phases for lane in phase.lanes for stage in lane.stages)
+        return self.context.machine.device is not None or any(stage.turn for stage in stages)
 
     def pattern(self, ops: Sequence[Op]) -> FusionPattern:
         return make_pattern(self.frame, with_constants(ops, self.producers), RECURRENCE)
@@ -168,7 +192,5 @@ def _is_dear(op: Op) -> bool:
     return lookup(op.name).op_class is OpClass.EXPENSIVE
 
 
-def in_vectors(kernel: Kernel) -> bool:
-    """Whether neighbours are computed together: where turns are the innermost loop they are not."""
-    stages = (stage for phase in kernel.phases for lane in phase.lanes for stage in lane.stages)
-    return any(stage.turn for stage in stages)
+def _made(pattern: FusionPattern) -> Iterator[Op]:
+    return (op for op in pattern.ops if not is_free(op))

@@ -23,7 +23,8 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern, Reason
 from jstitch.passes.base.rewrite import is_loop
-from jstitch.passes.cost.call_seconds import after_slices, call_seconds
+from jstitch.passes.cost.after_slices import after_slices
+from jstitch.passes.cost.call_seconds import call_seconds
 from jstitch.passes.cost.program_seconds import ProgramSeconds
 from jstitch.passes.cost.recurrence_cost import cost_of, xla_cost_of
 from jstitch.passes.fuse.gate import MARGINS

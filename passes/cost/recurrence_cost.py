@@ -10,6 +10,7 @@ from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.remember import per_object
+from jstitch.passes.cost.after_slices import after_slices
 from jstitch.passes.cost.cost_model import CostEstimate, kernel_cost, work, xla_cost
 from jstitch.passes.graph.find_recurrence import Recurrence, find_recurrence
 from jstitch.passes.lower.loop_pattern import loop_of
@@ -48,10 +49,10 @@ def _recurrence(pattern: FusionPattern, loop: Op) -> Recurrence | None:
 
 
 def _of_turn(loop: Recurrence) -> FusionPattern:
-    """A turn as a pattern."""
+    """A turn as a pattern, which reads a part of each stack."""
     left = (leaf.part for s in loop.stacks for leaf in s.leaves)
     outputs = dict.fromkeys((*(c.after for c in loop.carries), *left))
-    return _pattern(loop.ops, tuple(outputs))
+    return after_slices(_pattern(loop.ops, tuple(outputs)))
 
 
 def _around(pattern: FusionPattern, ops: list[Op], loop: Op) -> FusionPattern:

@@ -83,12 +83,6 @@ class Recurrence:
     def turn(self) -> Var:
         return Var(TURN, self.turns)
 
-    @property
-    def makes(self) -> tuple[Value, ...]:
-        """Results of the loop that it gives."""
-        carried = (c.result for c in self.carries if c.result is not None)
-        return (*carried, *(s.result for s in self.stacks))
-
 
 def may_recur(op: Op) -> bool:
     """Whether the op is a loop, or one window for each element that is everything up to it."""

@@ -18,7 +18,6 @@ Array = jax.Array
 Program = Callable[..., Any]
 OFF: Mapping[str, Any] = {"tune": "off"}
 LOOPS: Mapping[str, Any] = {"tune": "off", "without": ("recurrences",)}
-"""All loops stay loops."""
 
 
 def shape(*dims: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:

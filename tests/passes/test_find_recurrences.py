@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 
 import jstitch
+from benchmarks.recurrences import advantages, gated_gradient, linear, linear_minor
 from jstitch.codegen.interpret_kernel import interpret_kernel
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.print_kernel import print_kernel
@@ -26,32 +27,6 @@ from tests.passes.test_own_columns import graph_of
 
 Array = Any
 OPTIONS = jstitch.CompileOptions(strict=True, verify=True)
-
-
-def advantages(rewards: Array, values: Array, done: Array, last: Array) -> Array:
-    """Generalised advantage estimation, and returns."""
-
-    def turn(carry: Any, now: Any) -> Any:
-        advantage, following = carry
-        reward, value, ends = now
-        gain = reward + 0.99 * following * (1 - ends) - value
-        advantage = gain + 0.95 * 0.99 * (1 - ends) * advantage
-        return (advantage, value), advantage
-
-    found = lax.scan(turn, (jnp.zeros_like(last), last), (rewards, values, done), reverse=True)[1]
-    return found, found + values
-
-
-def linear(a: Array, x: Array) -> Array:
-    def turn(carry: Array, now: Any) -> Any:
-        carry = now[0] * carry + now[1]
-        return carry, carry
-
-    return lax.scan(turn, jnp.zeros_like(x[0]), (a, x))[1]
-
-
-def along_rows(a: Array, x: Array) -> Array:
-    return linear(a.T, x.T).T
 
 
 def counted(x: Array) -> Any:
@@ -84,7 +59,7 @@ LOOPS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "linear": (linear, arrays((12, 3, 50), (12, 3, 50))),
     "few": (linear, arrays((30, 2), (30, 2))),
     "one": (linear, arrays((30,), (30,))),
-    "along rows": (along_rows, arrays((12, 30), (12, 30))),
+    "along rows": (linear_minor, arrays((12, 30), (12, 30))),
     "counted": (counted, arrays((5, 7))),
     "unrolled": (unrolled, arrays((48, 10))),
     "two ends": (both_ends, arrays((20, 33))),
@@ -128,6 +103,15 @@ def test_what_is_switched_off_runs_as_a_loop(options: dict[str, Any]) -> None:
     f, args = LOOPS["advantages"]
     text = jstitch.jit(f, options=jstitch.CompileOptions(**options)).lower(*args).as_text()
     assert ("stablehlo.while(" in text) == bool(options)
+
+
+def test_the_gradient_of_shared_weights_is_a_loop_without_its_sums() -> None:
+    """Where they stay in the turns, only the forward loop is a kernel."""
+    args = arrays((4, 20, 12), (12,))
+    for without, loops in (((), 0), (("sink_sums",), 1)):
+        options = jstitch.CompileOptions(without=without)
+        text = jstitch.jit(gated_gradient, options=options).lower(*args).as_text()
+        assert text.count("stablehlo.while(") == loops
 
 
 @pytest.mark.skipif(bool(WHY_NO_PTX), reason=str(WHY_NO_PTX))

@@ -14,7 +14,7 @@ from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.bandwidth_curve import BandwidthCurve
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern
-from jstitch.passes.cost.call_seconds import after_slices
+from jstitch.passes.cost.after_slices import after_slices
 from jstitch.passes.cost.program_seconds import ProgramSeconds
 from jstitch.xla.hlo import Module, parse_module
 

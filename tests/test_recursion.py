@@ -164,7 +164,6 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.passes.lower.check_names:_visit": LOOPS,
     "jstitch.passes.lower.joint_monoids:_Body.compare": OTHER,
     "jstitch.passes.lower.joint_monoids:_Body.select": OTHER,
-    "jstitch.passes.lower.lower_kernel:_KernelLowering._fit": OTHER,
     "jstitch.runtime.performance_library:PerformanceLibrary.close": OTHER,
 }
 

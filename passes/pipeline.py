@@ -39,6 +39,7 @@ from jstitch.passes.graph.narrow_products import narrow_products
 from jstitch.passes.graph.reduce_products import reduce_products
 from jstitch.passes.graph.rewrite_argmax import rewrite_argmax
 from jstitch.passes.graph.rewrite_one_hot_scatter import rewrite_one_hot_scatter
+from jstitch.passes.graph.sink_products import sink_products
 from jstitch.passes.graph.sink_sums import sink_sums
 from jstitch.passes.graph.swap_products import swap_products
 from jstitch.passes.graph.turn_products import turn_products
@@ -65,6 +66,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     _any_target(rewrite_one_hot_scatter),
     _any_target(batch_gathers),
     graph_pass("chain_scatters", run_on=chain_scatters, about=chain_scatters),
+    graph_pass("sink_products", run_on=sink_products, about=sink_products),
     graph_pass("sink_sums", run_on=sink_sums, about=sink_sums),
     graph_pass("unroll_turns", run_on=unroll_turns, about=unroll_turns),
     _any_target(multiply_products),

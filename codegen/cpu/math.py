@@ -12,7 +12,16 @@ from typing import Any
 
 from numba.core import types
 
-from jstitch.codegen.cpu import conversion, convert, declare, flush, integer, memory, micro_kernel
+from jstitch.codegen.cpu import (
+    conversion,
+    convert,
+    declare,
+    flush,
+    integer,
+    memory,
+    micro_kernel,
+    vector_writer,
+)
 from jstitch.codegen.cpu.declare import common, emitter, indices
 from jstitch.codegen.cpu.expression import select as _select
 from jstitch.codegen.intrinsics import INTRINSICS, Intrinsic, declared
@@ -36,7 +45,7 @@ _OWN = {
     "end_streams": flush.end_streams(),
     **{
         f"multiply_{left}_{right}": micro_kernel.multiply(left, right)
-        for left, right in itertools.product(micro_kernel.ELEMENTS, repeat=2)
+        for left, right in itertools.product(vector_writer.ELEMENTS, repeat=2)
     },
     **{f"convert_{name}": conversion.conversion(name) for name in conversion.STORAGE},
     **{

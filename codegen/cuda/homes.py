@@ -12,6 +12,7 @@ its first rounds in the arena, the next ones in registers, and the rest is read 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +21,7 @@ from jstitch.codegen.cuda.deal import MAX_WIDTH, WARP, Dealt, Mode, deal, vector
 from jstitch.codegen.cuda.exchange import Team, exchange_bytes, slices_bytes
 from jstitch.codegen.cuda.share_arena import Life, find_offset
 from jstitch.codegen.cuda.wanted import Carry, Kept, Wanted, find_carries
+from jstitch.codegen.in_turns import in_turns
 from jstitch.codegen.kernel_ir import Buffer, Lane, Let, Load, Space, Store
 from jstitch.ir.index import Index
 from jstitch.ir.reason import Reason
@@ -302,10 +304,11 @@ def _place(homes: Homes, wanted: Wanted, arena_bytes: int, room: int) -> None:
 
 
 def _check_order(homes: Homes, buffer: Buffer) -> None:
-    """Refuse a nest that loads and stores one shared tile: its threads would race."""
+    """Refuse a nest that loads and stores one shared tile, but for what is each thread's own: a race."""
     for d in homes.nests:
-        kinds = {type(i) for i in d.instructions if not isinstance(i, Let) and i.buffer is buffer}
-        if len(kinds) > 1 and buffer not in homes.carries:
+        touched = [i for i in d.instructions if not isinstance(i, Let) and i.buffer is buffer]
+        alone = d.mode is Mode.SPREAD and not d.serial and len({d.offset(i.offset) for i in touched}) == 1
+        if len({type(i) for i in touched}) > 1 and not alone and buffer not in homes.carries:
             raise NoRoom(f"a nest updates {buffer.name} in memory: the kernel was not lowered for CUDA")
 
 
@@ -375,6 +378,7 @@ def _life(homes: Homes, buffer: Buffer, offset: Index | None, size: int, own: bo
             number += 1
     if buffer in homes.carries:
         found = [(0, 0, 0, True), (number, len(homes.stages), 0, False)]
+    found = _around(homes, found)
     first, last = found[0], found[-1]
     stored = [p for n, _, p, store in found if n == first[0] and store]
     ends = max(p for n, _, p, _ in found if n == last[0])
@@ -389,6 +393,19 @@ def _life(homes: Homes, buffer: Buffer, offset: Index | None, size: int, own: bo
         LATE if written else ends,
         min(stored, default=-1),
     )
+
+
+def _around(homes: Homes, found: list[tuple[int, int, int, bool]]) -> list[tuple[int, int, int, bool]]:
+    """Where a loop of stages touches something, all of the loop does: the next turn may."""
+    stages = [s for s in homes.lane.stages if not s.once]
+    first_nest = [0, *itertools.accumulate(len(nests) for nests in homes.stages)]
+    more = list(found)
+    for loop, numbers in in_turns([s.turn for s in stages]):
+        if loop is not None and any(stage in numbers for _, stage, _, _ in found):
+            last = numbers.stop - 1
+            more.insert(0, (first_nest[numbers.start], numbers.start, 0, True))
+            more.append((first_nest[last + 1] - 1, last, LATE, False))
+    return sorted(more, key=lambda touch: touch[:3])
 
 
 def _check_room(homes: Homes, arena_bytes: int) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.codegen.comments import stage_notes
-from jstitch.codegen.cuda.deal import WARP, Mode
+from jstitch.codegen.cuda.deal import WARP, Dealt, Mode
 from jstitch.codegen.cuda.exchange import (
     Team,
     exchange,
@@ -37,7 +37,8 @@ from jstitch.codegen.cuda.launch_nest import NestCode
 from jstitch.codegen.cuda.memory_map import lane_map
 from jstitch.codegen.cuda.traffic import traffic
 from jstitch.codegen.cuda.under import under
-from jstitch.codegen.kernel_ir import Buffer, Combine, Lane, Load, StripLane
+from jstitch.codegen.in_turns import in_turns
+from jstitch.codegen.kernel_ir import Buffer, Combine, Lane, Load, Stage, StripLane
 from jstitch.codegen.launch_ir import (
     Assign,
     Body,
@@ -52,6 +53,7 @@ from jstitch.codegen.launch_ir import (
     Write,
 )
 from jstitch.codegen.launch_places import FAR, PROGRAM, THREAD, Equal, Less, Shared
+from jstitch.codegen.launch_turns import launch_turns
 from jstitch.codegen.memory_map import LaneMap
 from jstitch.ir.expr import Const
 from jstitch.ir.index import Index, Var, const, var
@@ -162,6 +164,7 @@ class RowLane:
         return (
             self.rows == 1
             and not self.lane.flat
+            and all(stage.turn is None for stage in self.lane.stages)
             and any(d.long for d in homes.nests)
             and homes.team.block >= 2 * WARP
             and self._count_chunks(WARP) > 1
@@ -271,19 +274,30 @@ class RowLane:
         body: Body = []
         meets = self.homes.meets
         stages = [s for s in self.lane.stages if not s.once]
-        for stage, nests in zip(stages, self.homes.stages, strict=True):
-            codes = [NestCode(self.homes, d, self.names, self.chunks) for d in nests]
-            body += map(Comment, stage_notes(stage))
-            for code in codes:
-                body += code.loops()
-                body += self.team.barrier(NEST_ENDS) if meets and code is not codes[-1] else []
-            body += self._exchange([c for code in codes for c in code.combines()])
-            for code in codes:
-                body += code.finish()
-            body += self.team.barrier(STAGE_ENDS) if meets else []
+        for loop, numbers in in_turns([stage.turn for stage in stages]):
+            before = self.sites
+            inside = [line for n in numbers for line in self._stage(stages[n], self.homes.stages[n])]
+            if loop is None:
+                body += inside
+                continue
+            if self.sites == before + 1 and not meets:
+                inside += self._turn_ends()
+            body += launch_turns(loop, inside, None, self.lane.step)
         if self.sites == 1 and not meets and self.in_turn:
             body += self._turn_ends()
         return body
+
+    def _stage(self, stage: Stage, nests: Sequence[Dealt]) -> Body:
+        meets = self.homes.meets
+        codes = [NestCode(self.homes, d, self.names, self.chunks) for d in nests]
+        body: Body = [Comment(note) for note in stage_notes(stage)]
+        for code in codes:
+            body += code.loops()
+            body += self.team.barrier(NEST_ENDS) if meets and code is not codes[-1] else []
+        body += self._exchange([c for code in codes for c in code.combines()])
+        for code in codes:
+            body += code.finish()
+        return body + (self.team.barrier(STAGE_ENDS) if meets else [])
 
     def _exchange(self, combines: Sequence[Combine]) -> Body:
         if not combines:

@@ -252,7 +252,7 @@ class _ProductLane:
     # -- parts ----------------------------------------------------------------------------------------
 
     def rows(self, n: int, part: _Rows) -> _StepRows:
-        stages = tuple(replace(s, nests=tuple(map(self._pitched, s.nests))) for s in part.stages)
+        stages = tuple(replace(s, nests=tuple(map(self._pitched, s.nests)), turn=None) for s in part.stages)
         lane = replace(self.lane, stages=stages, threads=WARP, exact=False)
         common = {t.buffer: Common(t.offset) for t in self._homes(stages)}
         return _StepRows(lane, self.pointer, self.read_only, 0, self.block, f"{self.tag}{n}_", common)

@@ -8,9 +8,12 @@ program does all turns of its elements. What such a loop is, is asked of the ker
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from jstitch.codegen.backend import CannotBuildError
+from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.ir.graph import Graph, Op
@@ -20,11 +23,14 @@ from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free, make_pattern, with_constants
 from jstitch.passes.base.rewrite import is_control
+from jstitch.passes.cost.recurrence_cost import xla_cost_of
 from jstitch.passes.fuse.convexity import waits_for_itself
-from jstitch.passes.graph.find_recurrence import Recurrence, find_recurrence, may_recur
+from jstitch.passes.fuse.gate import MARGINS
+from jstitch.passes.graph.find_recurrence import RULE, Recurrence, find_recurrence, may_recur
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.lower.lower_recurrence import gathers
+from jstitch.passes.schedule.latency import kernel_latency
 
 RECURRENCE = "find_recurrences"
 """The origin of a loop's pattern."""
@@ -32,6 +38,7 @@ MOST_AROUND = 64  # ops that are taken into a loop's kernel
 MOST_TRIES = 12  # of them, one by one, where all together are none
 TURN_SECONDS = 1.6e-7  # of a GPU's turn at least: a quarter of what a load from memory takes
 TREE_LAUNCHES, TREE_PASSES = 4, 2.5  # of XLA's trees over a GPU's memory, as its compiler makes them
+SLOW = "its turns are modelled to take {found} us, XLA's {bound} us"
 WAITS = "its turns are modelled to wait {found} us for memory, XLA's tree takes {bound} us"
 DEAR, FEW = 38, 16  # cycles of a function, and numbers of which one after another it takes longer than XLA's
 
@@ -77,6 +84,8 @@ class _Search:
         if why is not None:
             return why
         assert isinstance(found, Kernel)
+        if (slow := self.takes_longer(best, found)) is not None:
+            return slow
         return self.with_all(best, found) or self.one_by_one(best, found)
 
     def with_all(self, best: FusionPattern, before: Kernel) -> FusionPattern | None:
@@ -144,6 +153,18 @@ class _Search:
         device = self.context.machine.device
         return self.for_functions(found) if device is None else self.for_memory(loop, found)
 
+    def takes_longer(self, pattern: FusionPattern, kernel: Kernel) -> Reason | None:
+        """Why XLA is quicker, of a kernel that has rows in tiles: its programs are few, or products large."""
+        margin, machine = MARGINS[self.context.options.tune], self.context.machine
+        if not kernel.arena or math.isinf(margin):
+            return None
+        try:
+            ours = kernel_latency(kernel, self.context).seconds
+        except (NoRoom, CannotBuildError) as error:
+            return Reason(RULE, str(error))
+        theirs = xla_cost_of(pattern, machine).seconds(machine)
+        return None if ours < margin * theirs else Reason(RULE, SLOW, ours * 1e6, theirs * 1e6)
+
     @staticmethod
     def for_functions(found: Recurrence) -> Reason | None:
         """On a CPU, with a few numbers, for functions that take ours longer one after another."""
@@ -153,7 +174,7 @@ class _Search:
         if slow is None or most > FEW:
             return None
         text = f"turns wait for '{slow.name}' of {{found}} numbers, with which XLA is quicker up to {{bound}}"
-        return Reason("recurrence", text, most, FEW)
+        return Reason(RULE, text, most, FEW)
 
     def for_memory(self, loop: Op, found: Recurrence) -> Reason | None:
         """On a GPU, for memory, where XLA has no turns: it adds windows up as a tree."""
@@ -165,7 +186,7 @@ class _Search:
         theirs = TREE_LAUNCHES * machine.launch + TREE_PASSES * nbytes / machine.bandwidth(nbytes)
         if ours < theirs:
             return None
-        return Reason("recurrence", WAITS, ours * 1e6, theirs * 1e6)
+        return Reason(RULE, WAITS, ours * 1e6, theirs * 1e6)
 
     def near(self, pattern: FusionPattern, tried: set[Op]) -> Iterator[Op]:
         """Ops that make what only the pattern reads, a part a turn; then ops that read what it makes."""

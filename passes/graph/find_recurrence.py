@@ -107,7 +107,7 @@ def _loop(op: Op, producer: Producer) -> Recurrence | Reason:
         return Reason(RULE, f"its turns have '{strange.name}', which no kernel has")
     if counter.trips < 1:
         return Reason(RULE, "it has no turns")
-    reader = _Reader(op, counter, turn_numbers(body, counter, Var(TURN, counter.trips), producer))
+    reader = _Reader(op, counter, turn_numbers(op, counter, Var(TURN, counter.trips), producer))
     return reader.read()
 
 

@@ -7,21 +7,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Index, Var, add, bounds, const, mul, var
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.rewrite import Producer
 from jstitch.passes.graph.count_turns import Counter, number_of
 
+UNKNOWN = 1 << 24  # how large a number may be that is not known yet
 
-def turn_numbers(body: Graph, counter: Counter, turn: Var, producer: Producer) -> Mapping[Value, Index]:
-    """Those of the body, and constants around it. producer: of values around the loop."""
-    count = body.inputs[counter.place]
+
+def turn_numbers(op: Op, counter: Counter, turn: Var, producer: Producer) -> Mapping[Value, Index]:
+    """Those of a loop's body, and constants around it. producer: of values around the loop."""
+    body = op.regions[-1]
     found = _Numbers(producer)
-    found.indices[count] = add(const(counter.start), mul(var(turn), counter.step))
-    for op in body.ops:
-        found.add(op)
+    found.indices[body.inputs[counter.place]] = add(const(counter.start), mul(var(turn), counter.step))
+    found.indices |= _counted_too(op, counter, turn, producer)
+    for o in body.ops:
+        found.add(o)
     return found.indices
+
+
+def _counted_too(op: Op, counter: Counter, turn: Var, producer: Producer) -> Mapping[Value, Index]:
+    """Other carried integers that grow by the same number in each turn."""
+    body = op.regions[-1]
+    starts = {n: number_of(producer(v)) for n, v in enumerate(op.operands) if _is_scalar(v)}
+    known = {n: k for n, k in starts.items() if k is not None and n != counter.place}
+    if not known:
+        return {}
+    tried = _Numbers(producer)
+    names = {n: Var(f"carried {n}", UNKNOWN) for n in known}
+    tried.indices |= {body.inputs[n]: var(name) for n, name in names.items()}
+    for o in body.ops:
+        tried.add(o)
+    found: dict[Value, Index] = {}
+    for n, name in names.items():
+        after = tried.indices.get(body.outputs[n])
+        if after is not None and add(after, mul(var(name), -1)).is_const:
+            step = after.const
+            index = add(const(known[n]), mul(var(turn), step))
+            found |= {body.inputs[n]: index} if _fits(index, body.inputs[n].tensor.dtype) else {}
+    return found
 
 
 class _Numbers:

@@ -8,6 +8,7 @@ Thread composition (FS-2021 section 4.1) is this inlining; a value asked for twi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +30,7 @@ from jstitch.ir.index import (
     bounds,
     clamp,
     const,
+    delinearize,
     is_longer,
     linearize,
     mod,
@@ -103,6 +105,31 @@ class InStrips:
         return found
 
 
+@dataclass(frozen=True)
+class InStack:
+    """A larger buffer, of shape `whole`, of which a value is the part that begins at `at` of dimension `dim`.
+
+    part: the shape of that, which may be another one than the value's.
+    """
+
+    buffer: Buffer
+    whole: tuple[int, ...]
+    part: tuple[int, ...]
+    dim: int
+    at: Index
+
+    def offset(self, index: Sequence[Index], shape: Sequence[int]) -> Index:
+        """Where the buffer has that element of a value of the shape."""
+        if tuple(shape) != self.part:
+            index = delinearize(linearize(index, shape), self.part)
+        moved = (add(e, self.at) if d == self.dim else e for d, e in enumerate(index))
+        return linearize(tuple(moved), self.whole)
+
+
+Written = InPlace | InStrips | InStack | Place
+"""Memory that a value is written into, besides its own."""
+
+
 @dataclass(eq=False)
 class NestBuilder:
     """Instructions of one nest.
@@ -110,7 +137,8 @@ class NestBuilder:
     producers: the pattern's ops by value. places: values to be read from memory instead of computed.
     depths: loop variable -> number of loops around and including it. first_row: the step's first row.
     inner_names: the tile's loop variables. modular: some index takes one of them through // or %, by what is
-    in divisors (keyed by the text of what is divided).
+    in divisors (keyed by the text of what is divided). numbers: integer scalars that say how often loops
+    around the nest have turned.
     """
 
     producers: Mapping[Value, Op]
@@ -125,6 +153,7 @@ class NestBuilder:
     conditions: list[Condition] = field(default_factory=list)
     modular: bool = False
     divisors: dict[str, int] = field(default_factory=dict)
+    numbers: Mapping[Value, Index] = field(default_factory=dict)
 
     def value(self, v: Value, index: tuple[Index, ...], compute: bool = False) -> Atomic:
         """The scalar that is element `index` of `v`. `compute`: even if `v` has a place to be read from."""
@@ -134,7 +163,9 @@ class NestBuilder:
         key = (v, index)
         if key not in self.memo:
             place = self.places.get(v)
-            if place is not None and not compute and self._is_here(v, place, index):
+            if v in self.numbers:
+                self.memo[key] = self.position(v.tensor.dtype, self.numbers[v])
+            elif place is not None and not compute and self._is_here(v, place, index):
                 self.memo[key] = self.load(v, place, index)
             else:
                 self.memo[key] = yield self._compute(v, index)
@@ -165,7 +196,11 @@ class NestBuilder:
 
     def tile_offset(self, offset: Index, v: Value, place: Place) -> Index:
         """From an offset in the whole tensor to one in the step's tile."""
-        rows = v.tensor.size // place.slab
+        return self.in_tile(offset, v.tensor.size, place)
+
+    def in_tile(self, offset: Index, size: int, place: Place) -> Index:
+        """The same for a tensor of so many elements."""
+        rows = size // place.slab
         slab = place.slab if rows > 1 else 0
         return add(offset, mul(self.first_row, -slab))
 
@@ -177,11 +212,15 @@ class NestBuilder:
         self.depth_of[name] = depth
         return Ref(name)
 
-    def moved(self, place: InPlace | InStrips, index: Sequence[Index], shape: Sequence[int]) -> Index:
+    def moved(self, place: Written, index: Sequence[Index], shape: Sequence[int]) -> Index:
         """Where the buffer has that element of a value that is written into it."""
         if isinstance(place, InStrips):
             return place.offset(index)
+        if isinstance(place, InStack):
+            return place.offset(index, shape)
         offset = linearize(index, shape)
+        if isinstance(place, Place):
+            return self.in_tile(offset, math.prod(shape), place)
         for start, limit, stride in place.moves:
             number = self.number(self.value(start, ()))
             offset = add(offset, mul(clamp(number, 0, limit), stride))
@@ -319,6 +358,8 @@ class NestBuilder:
 
     def _integer(self, v: Value, index: tuple[Index, ...]) -> Deep[Index]:
         """An element of a tensor of integers as an index."""
+        if v in self.numbers:
+            return self.numbers[v]
         return self.number((yield self._value(v, index)))
 
     def _named(self, e: Index) -> Index:

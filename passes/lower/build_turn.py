@@ -37,6 +37,7 @@ class TurnBuilder(NestBuilder):
     carried: dict[Carry, tuple[Ref, tuple[Index, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.numbers = self.loop.numbers
         self.stacks = {s.result: s for s in self.loop.stacks}
         named = ((c.result if self.at_end else c.before, c) for c in self.loop.carries)
         self.carries = {v: c for v, c in named if v is not None}
@@ -47,8 +48,6 @@ class TurnBuilder(NestBuilder):
         v = self.loop.given.get(v, v)
         if v in self.carries:
             return self._carried(self.carries[v], index)
-        if v in self.loop.numbers:
-            return self._counted(v, index)
         return (yield from super()._value(v, index, compute))
 
     def load(self, v: Value, place: Place, index: tuple[Index, ...]) -> Ref:
@@ -68,18 +67,6 @@ class TurnBuilder(NestBuilder):
         if known != index and linearize(known, shape) != linearize(index, shape):
             raise CannotLowerError(ELSEWHERE)
         return variable
-
-    def _counted(self, v: Value, index: tuple[Index, ...]) -> Atomic:
-        """What depends on the number of the turn alone."""
-        key = (v, index)
-        if key not in self.memo:
-            self.memo[key] = self.position(v.tensor.dtype, self.loop.numbers[v])
-        return self.memo[key]
-
-    def _integer(self, v: Value, index: tuple[Index, ...]) -> Deep[Index]:
-        if v in self.loop.numbers:
-            return self.loop.numbers[v]
-        return (yield from super()._integer(v, index))
 
 
 def _of_turn(stack: Stack, index: tuple[Index, ...]) -> tuple[Value, tuple[Index, ...]]:

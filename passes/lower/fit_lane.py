@@ -15,7 +15,7 @@ from jstitch.ir.reason import Reason
 from jstitch.ir.types import TensorType
 from jstitch.passes.lower.apply_template import TemplateError
 from jstitch.passes.lower.block_columns import block_columns
-from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, InStrips, Place
+from jstitch.passes.lower.build_nest import CannotLowerError, Place, Written
 from jstitch.passes.lower.describe_template import describe_lane
 from jstitch.passes.lower.learn_room import Room
 from jstitch.passes.lower.lower_lane import LaneLowering
@@ -45,7 +45,7 @@ class LaneFit:
 
     producers: Mapping[Value, Op]
     stores: Mapping[Value, Place]
-    written: Mapping[Value, Sequence[InPlace | InStrips]]
+    written: Mapping[Value, Sequence[Written]]
     labels: Mapping[Value, str]
     limit: int | None
     share: bool
@@ -115,8 +115,13 @@ class LaneFit:
 
     def lowered(self, view: LaneView, arena: Arena) -> tuple[Lane, Placement]:
         """The lane with tiles that have no places yet, and what is kept in it."""
+        return self.written_into(self.written, view, arena)
+
+    def written_into(
+        self, written: Mapping[Value, Sequence[Written]], view: LaneView, arena: Arena
+    ) -> tuple[Lane, Placement]:
         lowering = LaneLowering(
-            view=view, stores=self.stores, names=names(), written=self.written, keep=arena.keep
+            view=view, stores=self.stores, names=names(), written=written, keep=arena.keep
         )
         return lowering.run(), lowering.placement
 
@@ -172,9 +177,10 @@ class Arena:
         return Place(buffer, slab)
 
 
-def names() -> Callable[[], str]:
+def names(kind: str = "v") -> Callable[[], str]:
+    """Of a lane's values, one after the other."""
     counter = itertools.count()
-    return lambda: f"v{next(counter)}"
+    return lambda: f"{kind}{next(counter)}"
 
 
 def _too_large(found: DoesNotFit[int]) -> Reason:

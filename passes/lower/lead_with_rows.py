@@ -7,7 +7,7 @@ What only gives an input another shape is not made by the pattern: it is read in
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from jstitch.ir.graph import Op, Value
@@ -16,9 +16,9 @@ from jstitch.ir.types import TensorType
 from jstitch.passes.base.product_side import PRODUCT, SIDES, Side
 
 
-def lead_with_rows(ops: Sequence[Op]) -> list[Op]:
-    """The ops, in program order."""
-    made: set[Value] = set()
+def lead_with_rows(ops: Sequence[Op], given: Iterable[Value] = ()) -> list[Op]:
+    """The ops, in program order. given: inputs that have rows, as if the ops made them."""
+    made = set(given)
     found: list[Op] = []
     for op in ops:
         is_view = lookup(op.name).op_class is OpClass.SHAPE and made.isdisjoint(op.operands)

@@ -17,7 +17,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import Update
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, InStrips, Place
+from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, InStrips, Place, Written
 from jstitch.passes.lower.describe_template import template_of
 from jstitch.passes.lower.fit_lane import LaneFit, Placed
 from jstitch.passes.lower.form_groups import Grouping
@@ -57,7 +57,7 @@ def lower_kernel(
     if loop_of(ops) is not None:
         if updates:
             raise CannotLowerError("the kernel of a loop writes no part of a larger tensor")
-        return lower_recurrence(name, ops, inputs, outputs, profile)
+        return lower_recurrence(name, ops, inputs, outputs, profile, arena_bytes)
     formed = form_pattern(ops, outputs, profile, updates, template)
     return _KernelLowering(name, formed, inputs, outputs, profile, arena_bytes, share, shrink, updates).run()
 
@@ -74,7 +74,7 @@ class _KernelLowering:
     shrink: bool
     updates: Sequence[Update]
     schedules: list[OpSchedule] = field(default_factory=list)
-    written: dict[Value, list[InPlace | InStrips]] = field(default_factory=dict)
+    written: dict[Value, list[Written]] = field(default_factory=dict)
     producers: dict[Value, Op] = field(default_factory=dict)
     order: dict[Op, int] = field(default_factory=dict)
     places: dict[Value, Place] = field(default_factory=dict)

@@ -37,8 +37,10 @@ from jstitch.ir.ops.numerics import kernel_name
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.graph.find_recurrence import TURN, Carry
+from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.build_turn import Begin, TurnBuilder
 from jstitch.passes.lower.loop_pattern import Homes, LoopPattern, read_pattern
+from jstitch.passes.lower.lower_cell import lower_cell
 
 SHARE = 4096  # elements of a program, whose carries are then in its core's first cache
 LEAST, PROGRAMS = 512, 8  # elements of a program that shares them with few others; such programs
@@ -54,10 +56,25 @@ Held = dict[Buffer, tuple[Value, tuple[Index, ...]]]
 
 
 def lower_recurrence(
-    name: str, ops: Sequence[Op], inputs: Sequence[Value], outputs: Sequence[Value], profile: Profile
+    name: str,
+    ops: Sequence[Op],
+    inputs: Sequence[Value],
+    outputs: Sequence[Value],
+    profile: Profile,
+    limit: int | None = None,
 ) -> Kernel:
     """The kernel of a pattern with one loop. Arguments as for `lower_kernel`; raises CannotLowerError."""
     pattern = read_pattern(ops, inputs, outputs, profile)
+    try:
+        return _by_elements(name, pattern)
+    except CannotLowerError:
+        del pattern.scratch[:]
+        return lower_cell(name, pattern, limit)
+
+
+def _by_elements(name: str, pattern: LoopPattern) -> Kernel:
+    """Where a turn needs of each element that element alone."""
+    outputs, profile = pattern.outputs, pattern.profile
     sizes = pattern.sizes()
     lanes = []
     for size in dict.fromkeys(sizes.values()):

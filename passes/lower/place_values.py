@@ -13,9 +13,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jstitch.ir.graph import Op, Value
+from jstitch.ir.index import Index
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
@@ -43,7 +44,8 @@ class LaneView:
     """What a lane sees. stored: values it must write. places: values it can read from memory.
 
     order: of all ops of the kernel. budget: most bytes of kept values per program. refused: values that must
-    not be kept. shared: the values to keep, of all patterns' lanes; None: to be chosen.
+    not be kept. shared: the values to keep, of all patterns' lanes; None: to be chosen. numbers: integer
+    scalars that are no values but numbers of turns.
     """
 
     group: Group
@@ -55,6 +57,7 @@ class LaneView:
     budget: int
     refused: frozenset[Value] = frozenset()
     shared: frozenset[Value] | None = None
+    numbers: Mapping[Value, Index] = field(default_factory=dict)
 
     def slab(self, v: Value) -> int:
         return v.tensor.size // self.group.rows
@@ -100,7 +103,7 @@ class _Search:
 
     def __init__(self, lane: LaneView) -> None:
         self.lane, self.profile = lane, lane.group.profile
-        self.cone = cone(lane.ops, lane.producers, lane.places, lane.stored)
+        self.cone = cone(lane.ops, lane.producers, {*lane.places, *lane.numbers}, lane.stored)
         self.own = [self._own_cost(step.op) for step in self.cone.steps]
 
     def placement(self, kept: set[Value]) -> Placement:

@@ -30,7 +30,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Index, Var, add, const, delinearize, linearize, mul, var
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import data_operands, identities, prefix_rank
-from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, InStrips, NestBuilder, Place, literal
+from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder, Place, Written, literal
 from jstitch.passes.lower.loop_order import RUN, inner_dims, loop_order, sums_floats
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.trace_lane import Node
@@ -45,7 +45,7 @@ class LaneContext:
 
     view: LaneView
     stores: Mapping[Value, Place]
-    written: Mapping[Value, Sequence[InPlace | InStrips]] = field(default_factory=dict)
+    written: Mapping[Value, Sequence[Written]] = field(default_factory=dict)
     names: Callable[[], str]
     tiles: dict[Value, Place] = field(default_factory=dict)
 
@@ -91,6 +91,7 @@ class NestWriter:
             lane.names,
             first_row=first if stepped else self.row,
             inner_names=frozenset(loop.var.name for loop in self.loops if loop.var.name != ROW),
+            numbers=lane.view.numbers,
         )
         self.accumulators: list[Accumulator] = []
         self.after: list[Instr] = []

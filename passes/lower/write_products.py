@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from jstitch.device_spec import DeviceSpec
 from jstitch.ir.graph import Op, Value
@@ -97,31 +98,49 @@ def _written(op: Op, is_wide: bool, alike: int, on_gpu: bool) -> Iterator[Op]:
         rounded = build.convert(left.value, left.value.tensor.dtype)
         yield rounded
         left = replace(left, value=rounded.result)
+    by_columns = alike == 1 and not on_gpu and _has_columns_last(right)
+    contracted = r if by_columns else r + 1
+    domain = (*lead, k, n) if by_columns else (*lead, n, k)
+    mark = _unmarked if by_columns else partial(_marked, alike=alike)
     spread: list[Value] = []
-    for side, own, dims in (
-        (left, (*lead, k), (*range(r), r + 1)),
-        (right, (*lead[:b], n, k), (*range(b), r, r + 1)),
+    for side, own, order, dims in (
+        (left, (*lead, k), (*left.batch, *left.free, *left.contracted), (*range(r), contracted)),
+        (right, (*lead[:b], *domain[r:]), _order(right, by_columns), (*range(b), r, r + 1)),
     ):
-        shaped = list(_in_shape(side.value, (*side.batch, *side.free, *side.contracted), own))
+        shaped = list(_in_shape(side.value, order, own))
         yield from shaped
-        wide = build.broadcast(shaped[-1].result if shaped else side.value, (*lead, n, k), dims)
+        wide = build.broadcast(shaped[-1].result if shaped else side.value, domain, dims)
         made = [wide]
         if wide.result.tensor.dtype is not summed:
-            made.append(_marked(build.convert(wide.result, summed), alike))
+            made.append(mark(build.convert(wide.result, summed)))
         elif summed is DType.F32 and on_gpu:
-            made.append(_marked(build.elementwise(CONVERT_TF32, wide.result), alike))
+            made.append(mark(build.elementwise(CONVERT_TF32, wide.result)))
         yield from made
         spread.append(made[-1].result)
-    factors = left.value.tensor.dtype
-    product = _marked(build.elementwise(MULTIPLY, *spread), alike)
+    product = mark(build.elementwise(MULTIPLY, *spread))
     zero = build.splat(TensorType((), summed), 0.0)
     yield from (product, zero)
-    made = [_marked(build.reduce(ADD, product.result, zero.result, (r + 1,)), alike, factors)]
+    total = build.reduce(ADD, product.result, zero.result, (contracted,))
+    made = [total if by_columns else _marked(total, alike, left.value.tensor.dtype)]
     if op.result.tensor.dtype is not summed:
         made.append(build.convert(made[-1].result, op.result.tensor.dtype))
     if op.result.shape != made[-1].result.shape:
         made.append(build.reshape(made[-1].result, op.result.shape))
     yield from (*made[:-1], replace(made[-1], results=op.results))
+
+
+def _has_columns_last(right: Side) -> bool:
+    """Whether its columns are neighbours in memory: a row that is alone adds up rows of them."""
+    return bool(right.free) and right.free[-1] == right.value.tensor.rank - 1
+
+
+def _order(right: Side, by_columns: bool) -> tuple[int, ...]:
+    inner = (right.contracted, right.free) if by_columns else (right.free, right.contracted)
+    return (*right.batch, *inner[0], *inner[1])
+
+
+def _unmarked(op: Op) -> Op:
+    return op
 
 
 def _marked(op: Op, alike: int, factors: DType | None = None) -> Op:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from jstitch.codegen.cpu.panel import VECTOR, pack_cycles, product_cycles
+from jstitch.codegen.cpu.panel import VECTOR, is_packed, pack_cycles, product_cycles
 from jstitch.codegen.intrinsics import cycles
 from jstitch.codegen.kernel_ir import (
     PROGRAM,
@@ -149,7 +149,8 @@ def count(nest: Nest, cost: Callable[[str], float] = cycles, rows: int | None = 
 def _product(p: Product) -> NestWork:
     """By tiles of registers: each operand is read about once."""
     m, n, k = p.sizes
-    inner = product_cycles(m, n, k) + pack_cycles(n, k)
+    packs = is_packed(m, p.right.strides[1], p.right.buffer.type.dtype)
+    inner = product_cycles(m, n, k) + (pack_cycles(n, k) if packs else 0.0)
     sides = ((p.left, m * k), (p.right, n * k), (p.result, m * n))
     accesses = []
     for x, size in sides:

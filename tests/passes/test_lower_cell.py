@@ -1,0 +1,261 @@
+"""Loops whose turns look at rows: cells, forward algorithms, neighbours. One kernel each, right as XLA's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jstitch
+from jstitch.codegen.interpret_kernel import interpret_kernel
+from jstitch.codegen.kernel_ir import Kernel, Store
+from jstitch.passes.fuse.find_recurrences import find_recurrences
+from jstitch.passes.lower.check_kernel import check_kernel
+from jstitch.passes.lower.lower_kernel import lower_kernel
+from tests.codegen.cuda.stitched import PROFILES, WHY_NO_PTX, interpreted, simulated, stitch
+from tests.contexts import CPU, on
+from tests.passes.test_own_columns import graph_of
+
+Array = Any
+OPTIONS = jstitch.CompileOptions(strict=True, verify=True, tune="off")
+
+
+def lstm(x: Array, w: Array, u: Array, bias: Array, h: Array, c: Array) -> Any:
+    def turn(carry: Any, now: Array) -> Any:
+        h, c = carry
+        i, f, g, o = jnp.split(now @ w + h @ u + bias, 4, -1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    return lax.scan(turn, (h, c), x)
+
+
+def gru(x: Array, u: Array, h: Array) -> Any:
+    """What is given is multiplied already."""
+
+    def turn(h: Array, now: Array) -> Any:
+        rx, ux, nx = jnp.split(now, 3, -1)
+        rh, uh, nh = jnp.split(h @ u, 3, -1)
+        n = jnp.tanh(nx + jax.nn.sigmoid(rx + rh) * nh)
+        z = jax.nn.sigmoid(ux + uh)
+        return (1 - z) * n + z * h, None
+
+    return lax.scan(turn, h, x)[0]
+
+
+def forward(start: Array, moves: Array, seen: Array) -> Any:
+    """The forward algorithm of a hidden Markov model, of a batch."""
+
+    def turn(alpha: Array, now: Array) -> Any:
+        alpha = jax.nn.logsumexp(alpha[:, :, None] + moves, 1) + now
+        return alpha, alpha
+
+    return lax.scan(turn, start, seen)
+
+
+def states(x: Array, decay: Array, b: Array, c: Array) -> Any:
+    """A state-space model: a state of each channel, summed over with what each turn gives."""
+
+    def turn(state: Array, now: Any) -> Any:
+        x, b, c = now
+        state = state * jnp.exp(decay) + x[..., None] * b[:, None, :]
+        return state, jnp.sum(state * c[:, None, :], -1)
+
+    first = jnp.zeros((x.shape[1], *decay.shape))
+    return lax.scan(turn, first, (x, b, c), reverse=True)
+
+
+def linear_attention(q: Array, k: Array, v: Array) -> Any:
+    def turn(carry: Any, now: Any) -> Any:
+        total, norm = carry
+        q, k, v = now
+        total, norm = total + k[:, :, None] * v[:, None, :], norm + k
+        return (total, norm), jnp.einsum("bd,bde->be", q, total) / jnp.sum(q * norm, -1, keepdims=True)
+
+    b, d, e = q.shape[1], q.shape[2], v.shape[2]
+    return lax.scan(turn, (jnp.zeros((b, d, e)), jnp.ones((b, d))), (q, k, v))[1]
+
+
+def neighbours(x: Array) -> Array:
+    return lax.fori_loop(0, 9, lambda i, c: c + 0.1 * jnp.roll(c, 1, -1) - 0.01 * i, x)
+
+
+def normed(x: Array) -> Array:
+    return lax.fori_loop(0, 9, lambda i, c: c / jnp.sqrt(jnp.sum(c * c, -1, keepdims=True)) + 0.1, x)
+
+
+def register(x: Array, y: Array) -> Any:
+    """Each carry goes on from another one, all of which are left, too."""
+
+    def turn(carry: Any, now: Array) -> Any:
+        a, b, c = carry
+        return (b, c, now + jnp.sum(a, -1, keepdims=True)), (a, c)
+
+    return lax.scan(turn, (y, y * 2, y * 3), x, unroll=2)
+
+
+def kalman(p: Array, q: Array, f: Array) -> Array:
+    """Covariances: products from both sides of what turns go on from, of each filter."""
+
+    def turn(p: Array, _: None) -> Any:
+        p = f @ p @ f.T + q
+        return p / (1 + jnp.trace(p, axis1=1, axis2=2)[:, None, None]), p[:, 0, 0]
+
+    return lax.scan(turn, p, None, length=5)
+
+
+def two_kinds(x: Array, y: Array, w: Array) -> Any:
+    """A carry in bfloat16, and one in integers."""
+
+    def turn(carry: Any, now: Array) -> Any:
+        a, n = carry
+        a = jnp.tanh(a @ w + now).astype(a.dtype)
+        return (a, n + jnp.argmax(a, -1)), n
+
+    return lax.scan(turn, (y, jnp.zeros(len(y), jnp.int32)), x)
+
+
+def loss(f: Callable[..., Any], *numbers: int) -> Callable[..., Any]:
+    def total(*args: Array) -> Array:
+        return sum(jnp.sum(jnp.sin(x)) for x in jax.tree.leaves(f(*args)))
+
+    return jax.grad(total, numbers)
+
+
+def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    rng = np.random.default_rng(len(shapes))
+    return [0.4 * rng.standard_normal(shape, np.float32) for shape in shapes]
+
+
+LSTM = arrays((7, 16, 12), (12, 80), (20, 80), (80,), (16, 20), (16, 20))
+GRU = arrays((5, 3, 27), (9, 27), (3, 9))
+HMM = arrays((4, 10), (10, 10), (6, 4, 10))
+
+CELLS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
+    "lstm": (lstm, LSTM),
+    "one lstm": (lstm, arrays((7, 1, 12), (12, 80), (20, 80), (80,), (1, 20), (1, 20))),
+    "gru": (gru, GRU),
+    "forward": (forward, HMM),
+    "states": (states, arrays((6, 3, 8), (8, 4), (6, 3, 4), (6, 3, 4))),
+    "linear attention": (linear_attention, arrays((6, 3, 8), (6, 3, 8), (6, 3, 5))),
+    "neighbours": (neighbours, arrays((5, 11))),
+    "one row": (neighbours, arrays((11,))),
+    "normed": (normed, arrays((5, 11))),
+    "register": (register, arrays((8, 3, 5), (3, 5))),
+    "kalman": (kalman, arrays((3, 4, 4), (4, 4), (4, 4))),
+}
+GRADIENTS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
+    "lstm": (loss(lstm, 0, 1, 2, 3, 4, 5), LSTM),
+    "gru": (loss(gru, 0, 1, 2), GRU),
+    "forward": (loss(forward, 0, 1, 2), HMM),
+    "states": (loss(states, 0, 1, 2, 3), CELLS["states"][1]),
+    "linear attention": (loss(linear_attention, 0, 1, 2), CELLS["linear attention"][1]),
+    "normed": (loss(normed, 0), arrays((5, 11))),
+    "many lstms": (jax.vmap(loss(lstm, 0, 2)), [np.stack([x, x * 0.5]) for x in LSTM]),
+}
+
+
+def kernel_of(f: Callable[..., Any], args: list[np.ndarray]) -> tuple[Kernel, bool]:
+    """The loop's kernel, and whether it is the whole program."""
+    context = on(CPU.profile, tune="off")
+    graph = graph_of(f, args, context)
+    (pattern,) = find_recurrences(graph, context).patterns
+    kernel = lower_kernel("k", pattern.ops, pattern.inputs, pattern.outputs, CPU.profile)
+    return kernel, pattern.inputs == graph.inputs and pattern.outputs == graph.outputs
+
+
+def is_near(ours: Any, theirs: Any, within: float = 5e-5) -> None:
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert (np.shape(a), a.dtype) == (np.shape(b), b.dtype)
+        np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), within, within)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_cell_is_one_kernel(name: str) -> None:
+    """Checked, interpreted in any order of its programs, and compiled."""
+    f, args = CELLS[name]
+    wanted = [np.asarray(x) for x in jax.tree.leaves(jax.jit(f)(*args))]
+    kernel, whole = kernel_of(f, args)
+    assert check_kernel(kernel) == ()
+    if whole:
+        is_near(interpret_kernel(kernel, args, Random(3)), wanted)
+    is_near(jstitch.jit(f, options=OPTIONS)(*args), wanted)
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_a_gradient_has_no_loops_left(name: str) -> None:
+    f, args = GRADIENTS[name]
+    made = jstitch.jit(f, options=OPTIONS)
+    assert "stablehlo.while(" not in made.lower(*args).as_text()
+    is_near(made(*args), jax.jit(f)(*args), 2e-4)
+
+
+@pytest.mark.skipif(bool(WHY_NO_PTX), reason=str(WHY_NO_PTX))
+@pytest.mark.parametrize("name", CELLS)
+def test_a_cell_on_a_gpu(name: str) -> None:
+    """One launch, in the simulator and as PTX. Tensor cores multiply float32 as tf32, as XLA has them do."""
+    f, args = CELLS[name]
+    within = 2e-3 if "dot_general" in jax.jit(f).lower(*args).as_text() else 5e-5
+    made = stitch(graph_of(f, args, CPU), PROFILES["h200"])
+    assert [len(source.launches) for source in made.sources][:1] == [1]
+    for machine in (simulated, interpreted):
+        is_near(made.run(args, machine), [np.asarray(x) for x in jax.tree.leaves(jax.jit(f)(*args))], within)
+
+
+def test_narrow_carries() -> None:
+    """They stay wide from turn to turn, as they are between the ops of any kernel."""
+    args = arrays((7, 16, 12), (16, 12), (12, 12))
+    args = [x.astype(jnp.bfloat16) for x in args]
+    (a, n), left = jstitch.jit(two_kinds, options=OPTIONS)(*args)
+    exact = [np.asarray(x).astype(np.float32) for x in args]
+    (b, _), _ = jax.jit(two_kinds)(*exact)
+    assert (a.dtype, n.dtype, left.shape) == (jnp.bfloat16, np.int32, (7, 16))
+    np.testing.assert_allclose(np.asarray(a, np.float32), np.asarray(b, np.float32), 0.05, 0.05)
+
+
+@pytest.mark.parametrize("name", ["lstm", "forward"])
+def test_rows_are_shared_out(name: str) -> None:
+    """Turns are around stages of some rows; carries are read before they are written in a stage."""
+    kernel, _ = kernel_of(*CELLS[name])
+    (lane,) = kernel.phases[0].lanes
+    assert lane.rows == len(CELLS[name][1][0 if name == "forward" else -1])
+    turns = [stage for stage in lane.stages if stage.turn is not None]
+    stored = [
+        i.buffer for stage in turns for nest in stage.nests for i in nest.instructions if isinstance(i, Store)
+    ]
+    assert set(kernel.results) & set(stored)
+
+
+def test_what_a_turn_reads_later_is_not_written_before() -> None:
+    kernel, _ = kernel_of(*CELLS["neighbours"])
+    (lane,) = kernel.phases[0].lanes
+    assert lane.stages[-2].note == "what the next turn goes on from"
+
+
+@pytest.mark.parametrize(
+    ("options", "loops"), [({}, 0), ({"without": ("sink_products",)}, 0), ({"without": ("recurrences",)}, 2)]
+)
+def test_what_is_switched_off_runs_otherwise(options: dict[str, Any], loops: int) -> None:
+    f, args = GRADIENTS["lstm"]
+    texts = [
+        jstitch.jit(f, options=jstitch.CompileOptions(tune="off", **more)).lower(*args).as_text()
+        for more in ({}, options)
+    ]
+    assert texts[1].count("stablehlo.while(") == loops
+    assert (texts[0] == texts[1]) == (not options)
+
+
+def test_where_xla_is_quicker() -> None:
+    """A large product of one row is shared by all cores."""
+    found = find_recurrences(
+        graph_of(lstm, arrays((9, 1, 400), (400, 2400), (600, 2400), (2400,), (1, 600), (1, 600)), CPU), CPU
+    )
+    (why,) = found.refused.values()
+    assert "modelled to take" in str(why)

@@ -35,6 +35,7 @@ OPTIONAL_PASSES = (
     ),
     *(
         "chain_scatters",
+        "hoist_products",
         "sink_products",
         "sink_sums",
         "unroll_turns",

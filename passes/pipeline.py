@@ -19,6 +19,7 @@ from jstitch.passes.base.named_pass import NamedPass, graph_pass
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.base.run_passes import Step, StopPipeline, run_passes
 from jstitch.passes.chunk.chunk_rows import chunk_rows
+from jstitch.passes.fuse.unroll_turns import unroll_turns
 from jstitch.passes.graph.align_rows import align_rows
 from jstitch.passes.graph.batch_gathers import batch_gathers
 from jstitch.passes.graph.canonicalize import canonicalize
@@ -28,6 +29,7 @@ from jstitch.passes.graph.clone_indices import clone_indices
 from jstitch.passes.graph.cse import cse
 from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.fold_constants import fold_constants
+from jstitch.passes.graph.hoist_products import hoist_products
 from jstitch.passes.graph.join_sums import join_sums
 from jstitch.passes.graph.lead_products import lead_products
 from jstitch.passes.graph.leave_sums import leave_sums
@@ -44,7 +46,6 @@ from jstitch.passes.graph.sink_sums import sink_sums
 from jstitch.passes.graph.swap_products import swap_products
 from jstitch.passes.graph.turn_products import turn_products
 from jstitch.passes.graph.unroll_loops import unroll_loops
-from jstitch.passes.graph.unroll_turns import unroll_turns
 from jstitch.passes.graph.unroll_windows import unroll_windows
 
 
@@ -66,6 +67,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     _any_target(rewrite_one_hot_scatter),
     _any_target(batch_gathers),
     graph_pass("chain_scatters", run_on=chain_scatters, about=chain_scatters),
+    graph_pass("hoist_products", run_on=hoist_products, about=hoist_products),
     graph_pass("sink_products", run_on=sink_products, about=sink_products),
     graph_pass("sink_sums", run_on=sink_sums, about=sink_sums),
     graph_pass("unroll_turns", run_on=unroll_turns, about=unroll_turns),

@@ -99,7 +99,7 @@ SPELLS_OPS = {
     "jstitch.passes.graph.swap_products": "exchanges the operands of one op, dot_general, before a transpose",
     "jstitch.passes.graph.turn_products": "rewrites one op, dot_general",
     "jstitch.passes.graph.unroll_loops": "rewrites one op, while",
-    "jstitch.passes.graph.unroll_turns": "rewrites one op, while",
+    "jstitch.passes.fuse.unroll_turns": "rewrites one op, while",
     "jstitch.passes.graph.unroll_windows": "rewrites one op, reduce_window",
 }
 

@@ -18,19 +18,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.index import Var, bounds
 from jstitch.ir.ops import build, lookup
 from jstitch.ir.types import TensorType
 from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
-from jstitch.passes.base.product_side import PRODUCT, SIDES, Side
+from jstitch.passes.base.product_side import PRODUCT, Side
 from jstitch.passes.base.rewrite import Producer, Replacement, is_control, rewrite
-from jstitch.passes.graph.count_turns import Counter, count_turns
+from jstitch.passes.graph.count_turns import count_turns
 from jstitch.passes.graph.dce import dce
-from jstitch.passes.graph.find_recurrence import TURN
-from jstitch.passes.graph.turn_numbers import turn_numbers
+from jstitch.passes.graph.turn_stacks import TurnStacks, product_of_turns
 
-SUM, SLICE = "stablehlo.add", "stablehlo.dynamic_slice"
+SUM = "stablehlo.add"
 TRANSPOSE = "stablehlo.transpose"
 UPDATE = "stablehlo.dynamic_update_slice"
 
@@ -68,24 +66,13 @@ def _rule(op: Op, producer: Producer) -> Replacement | None:
 
 
 @dataclass(eq=False)
-class _Loop:
+class _Loop(TurnStacks):
     """Takes products out of one loop.
 
     Stacks have turns in the order of one of its own. new: what turns have to leave for it -> its stack.
     """
 
-    op: Op
-    counter: Counter
-    producer: Producer
     new: dict[Value, Value] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.condition, self.body = self.op.regions
-        self.producers, self.users = self.body.producers(), self.body.users()
-        self.turns = self.counter.trips
-        self.numbers = turn_numbers(self.op, self.counter, Var(TURN, self.turns), self.producer)
-        self.place_of = {v: n for n, v in enumerate(self.body.inputs)}
-        self.start = next(self.starts(), None)
 
     def sunk(self) -> Replacement | None:
         found = list(self.found()) if self.start is not None else []
@@ -94,32 +81,6 @@ class _Loop:
         room = sum(v.tensor.nbytes for v in {*self.op.operands, *self.op.results})
         fits = sum(v.tensor.nbytes for v in self.new.values()) <= room
         return self.without(found) if found and fits else None
-
-    # -- the order of turns ---------------------------------------------------------------------------
-
-    def starts(self) -> Iterator[Value]:
-        """Numbers by which turns read or write stacks; then any that count all of them."""
-        for op in self.body.ops:
-            if op.name == SLICE and self.goes_through(op.operands[0], op.result.shape):
-                yield op.operands[1]
-            elif lookup(op.name).in_place and self.goes_through(op.operands[0], op.operands[1].shape):
-                yield op.operands[2]
-        yield from (v for v in self.numbers if self.counts(v))
-
-    def goes_through(self, whole: Value, part: Sequence[int]) -> bool:
-        """Whether parts of that shape are one for each turn."""
-        return tuple(part) == (1, *whole.shape[1:]) and whole.shape[0] == self.turns
-
-    def counts(self, v: Value) -> bool:
-        """Whether it is each number of a turn once."""
-        at = self.numbers.get(v)
-        steps = [abs(k) for _, k in at.terms] if at is not None else []
-        return at is not None and steps == [1] and bounds(at) == (0, self.turns - 1)
-
-    def in_order(self, v: Value) -> bool:
-        """Whether a part that begins there is the turn's."""
-        assert self.start is not None
-        return self.counts(v) and self.numbers[v] == self.numbers[self.start]
 
     # -- what may go ------------------------------------------------------------------------------------
 
@@ -180,15 +141,6 @@ class _Loop:
         """Whether turns do nothing with a carried value but make the next from it."""
         return self.is_alone(before) and after not in self.users and self.body.outputs.count(after) == 1
 
-    def is_alone(self, v: Value) -> bool:
-        """Whether one op reads it, and nobody else."""
-        return len(self.users.get(v, ())) == 1 and v not in self.body.outputs
-
-    def is_given(self, v: Value) -> bool:
-        """Whether it is the same in all turns."""
-        place = self.place_of.get(v)
-        return v not in self.producers and (place is None or self.body.outputs[place] is v)
-
     def adds_up(self, op: Op) -> bool:
         """Whether it is the sum of one tensor over dimensions."""
         if op.attrs.get("monoid") != SUM or "dimensions" not in op.attrs or len(op.operands) != 2:
@@ -197,21 +149,6 @@ class _Loop:
         return start is not None and not start
 
     # -- behind the loop --------------------------------------------------------------------------------
-
-    def outside(self, v: Value) -> Value:
-        """What is the same in all turns, by its name around the loop."""
-        place = self.place_of.get(v)
-        return v if place is None else self.op.operands[place]
-
-    def read_from(self, v: Value) -> Value | None:
-        """A stack of which each turn reads the value, by its name around the loop."""
-        while (made := self.producers.get(v)) is not None and build.is_reshape(made):
-            (v,) = made.operands
-        if made is None or made.name != SLICE or not self.is_given(made.operands[0]):
-            return None
-        source, start, *_ = made.operands
-        fits = self.goes_through(source, made.result.shape) and self.in_order(start)
-        return self.outside(source) if fits else None
 
     def behind(self, sunk: _Sunk) -> list[Op]:
         """The ops that make it of all turns; the last one's result is it."""
@@ -224,9 +161,9 @@ class _Loop:
             ops += (zero, build.reduce(SUM, stacks[0], zero.result, dims))
         elif sunk.is_stack:
             shape = self.turns, *made.result.shape
-            ops.append(_product(made, (*stacks, self.outside(made.operands[1])), shape, (1, 0), ()))
+            ops.append(product_of_turns(made, (*stacks, self.outside(made.operands[1])), shape, (1, 0), ()))
         else:
-            ops.append(_product(made, stacks, made.result.shape, (1, 1), (0,)))
+            ops.append(product_of_turns(made, stacks, made.result.shape, (1, 1), (0,)))
         for move in sunk.moves:
             ops.append(_moved(move, ops[-1].result, sunk.is_stack, self.turns))
         result, last = ops[-1].result, self.op.results[sunk.place]
@@ -281,22 +218,3 @@ def _moved(move: Op, v: Value, is_stack: bool, turns: int) -> Op:
         return build.reshape(v, (turns, *move.result.shape) if is_stack else move.result.shape)
     order = move.attrs["permutation"]
     return build.transpose(v, (0, *(d + 1 for d in order)) if is_stack else order)
-
-
-def _product(
-    made: Op,
-    operands: Sequence[Value],
-    shape: Sequence[int],
-    moved: tuple[int, int],
-    contracted: tuple[int, ...],
-) -> Op:
-    """moved: dimensions that are new in front of each operand. contracted: those of them that are summed."""
-    attrs = dict(made.attrs)
-    for side, by in zip(SIDES, moved, strict=True):
-        for kind in ("batching", "contracting"):
-            name = f"{side}_{kind}_dimensions"
-            attrs[name] = tuple(d + by for d in attrs[name])
-        if contracted:
-            name = f"{side}_contracting_dimensions"
-            attrs[name] = (*contracted, *attrs[name])
-    return build.op(made.name, operands, TensorType(tuple(shape), made.result.tensor.dtype), attrs)

@@ -21,9 +21,9 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import UNSET
 from jstitch.ir.verify import check
+from jstitch.passes.fuse.unroll_turns import unroll_turns
 from jstitch.passes.graph.canonicalize import canonicalize
 from jstitch.passes.graph.leave_unset import leave_unset
-from jstitch.passes.graph.unroll_turns import unroll_turns
 from tests.contexts import CPU, H200
 
 X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(8, 3)

@@ -17,8 +17,8 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
+from jstitch.passes.fuse.unroll_turns import MAX_OPS, PAIR_OPS, unroll_turns
 from jstitch.passes.graph.keep_counters import LEFT, keep_counters
-from jstitch.passes.graph.unroll_turns import MAX_OPS, PAIR_OPS, unroll_turns
 from jstitch.passes.pipeline import frames, run
 from tests.contexts import CPU, H200
 from tests.passes.test_updates_and_recomputation import run_contracted

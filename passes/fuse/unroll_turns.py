@@ -7,11 +7,13 @@
 On a GPU a turn of a scan is a handful of launches, of which one only counts; and what ends one turn can share
 a kernel with what begins the next. What every turn makes anew from what it carries, such as the caches of
 beams that a search goes on with, goes back and forth between two places in two turns; after one it is copied
-back. Loops are taken whose trip count follows from constants and has a divisor.
+back. Loops are taken whose trip count follows from constants and has a divisor, but no kernel can be as they
+are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from functools import partial
 
@@ -20,8 +22,10 @@ from jstitch.ir.ops import build
 from jstitch.ir.ops.effects import has_effects
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.context import Context
-from jstitch.passes.base.rewrite import Producer, Replacement, is_control, rewrite
+from jstitch.passes.base.rewrite import Producer, Replacement, is_control, map_frames, rewrite
+from jstitch.passes.fuse.find_recurrences import find_recurrences
 from jstitch.passes.graph.count_turns import Counter, count_turns
+from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.unroll_loops import write_out
 
 MAX_OPS = 1000  # of a body with all its turns
@@ -31,10 +35,27 @@ PAIR_OPS = 3000  # of a body with two
 def unroll_turns(graph: Graph, context: Context) -> Graph:
     """The graph with turns written out in the bodies of its innermost loops, where the target wants it."""
     turns = context.profile.turns
-    return rewrite(graph, partial(_rule, wanted=turns)) if turns > 1 else graph
+    if turns <= 1:
+        return graph
+    return rewrite(graph, partial(_rule, wanted=turns, whole=_kernels(graph, context)))
 
 
-def _rule(op: Op, producer: Producer, wanted: int) -> Replacement | None:
+def _kernels(graph: Graph, context: Context) -> Set[Value]:
+    """Results of loops that are kernels as they are."""
+    found: set[Value] = set()
+
+    def look(frame: Graph) -> Graph:
+        patterns = find_recurrences(frame, context).patterns
+        found.update(v for p in patterns for op in p.ops if is_control(op) for v in op.results)
+        return frame
+
+    map_frames(dce(graph), look)
+    return found
+
+
+def _rule(op: Op, producer: Producer, wanted: int, whole: Set[Value]) -> Replacement | None:
+    if not whole.isdisjoint(op.results):
+        return None
     if op.name != "stablehlo.while" or not all(map(_is_simple, op.regions[1].ops)):
         return None
     counter = count_turns(op, producer)

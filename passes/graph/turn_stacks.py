@@ -1,0 +1,109 @@
+"""What the turns of a loop read and leave one part each of: stacks, in the order of one number of the turn.
+
+xs[127 - turn], ys[127 - turn], of 128 turns     ->     parts of one order: a value of a turn, of all turns
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from jstitch.ir.graph import Op, Value
+from jstitch.ir.index import Var, bounds
+from jstitch.ir.ops import build, lookup
+from jstitch.ir.types import TensorType
+from jstitch.passes.base.product_side import SIDES
+from jstitch.passes.base.rewrite import Producer
+from jstitch.passes.graph.count_turns import Counter
+from jstitch.passes.graph.find_recurrence import TURN
+from jstitch.passes.graph.turn_numbers import turn_numbers
+
+SLICE = "stablehlo.dynamic_slice"
+
+
+@dataclass(eq=False)
+class TurnStacks:
+    """The stacks of one loop. start: a number by which turns go through them; None: there is none."""
+
+    op: Op
+    counter: Counter
+    producer: Producer
+
+    def __post_init__(self) -> None:
+        self.condition, self.body = self.op.regions
+        self.producers, self.users = self.body.producers(), self.body.users()
+        self.turns = self.counter.trips
+        self.numbers = turn_numbers(self.op, self.counter, Var(TURN, self.turns), self.producer)
+        self.place_of = {v: n for n, v in enumerate(self.body.inputs)}
+        self.start = next(self.starts(), None)
+
+    def starts(self) -> Iterator[Value]:
+        """Numbers by which turns read or write stacks; then any that count all of them."""
+        for op in self.body.ops:
+            if op.name == SLICE and self.goes_through(op.operands[0], op.result.shape):
+                yield op.operands[1]
+            elif lookup(op.name).in_place and self.goes_through(op.operands[0], op.operands[1].shape):
+                yield op.operands[2]
+        yield from (v for v in self.numbers if self.counts(v))
+
+    def goes_through(self, whole: Value, part: Sequence[int]) -> bool:
+        """Whether parts of that shape are one for each turn."""
+        return tuple(part) == (1, *whole.shape[1:]) and whole.shape[0] == self.turns
+
+    def counts(self, v: Value) -> bool:
+        """Whether it is each number of a turn once."""
+        at = self.numbers.get(v)
+        steps = [abs(k) for _, k in at.terms] if at is not None else []
+        return at is not None and steps == [1] and bounds(at) == (0, self.turns - 1)
+
+    def in_order(self, v: Value) -> bool:
+        """Whether a part that begins there is the turn's."""
+        assert self.start is not None
+        return self.counts(v) and self.numbers[v] == self.numbers[self.start]
+
+    def is_alone(self, v: Value) -> bool:
+        """Whether one op reads it, and nobody else."""
+        return len(self.users.get(v, ())) == 1 and v not in self.body.outputs
+
+    def is_given(self, v: Value) -> bool:
+        """Whether it is the same in all turns."""
+        place = self.place_of.get(v)
+        return v not in self.producers and (place is None or self.body.outputs[place] is v)
+
+    def outside(self, v: Value) -> Value:
+        """What is the same in all turns, by its name around the loop."""
+        place = self.place_of.get(v)
+        return v if place is None else self.op.operands[place]
+
+    def read_from(self, v: Value) -> Value | None:
+        """A stack of which each turn reads the value, by its name around the loop."""
+        made = self.slice_of(v)
+        return None if made is None else self.outside(made.operands[0])
+
+    def slice_of(self, v: Value) -> Op | None:
+        """What reads the value from a stack of all turns."""
+        while (made := self.producers.get(v)) is not None and build.is_reshape(made):
+            (v,) = made.operands
+        if made is None or made.name != SLICE or not self.is_given(made.operands[0]):
+            return None
+        source, start, *_ = made.operands
+        return made if self.goes_through(source, made.result.shape) and self.in_order(start) else None
+
+
+def product_of_turns(
+    made: Op,
+    operands: Sequence[Value],
+    shape: Sequence[int],
+    moved: tuple[int, int],
+    contracted: tuple[int, ...],
+) -> Op:
+    """moved: dimensions that are new in front of each operand. contracted: those of them that are summed."""
+    attrs = dict(made.attrs)
+    for side, by in zip(SIDES, moved, strict=True):
+        for kind in ("batching", "contracting"):
+            name = f"{side}_{kind}_dimensions"
+            attrs[name] = tuple(d + by for d in attrs[name])
+        if contracted:
+            name = f"{side}_contracting_dimensions"
+            attrs[name] = (*contracted, *attrs[name])
+    return build.op(made.name, operands, TensorType(tuple(shape), made.result.tensor.dtype), attrs)

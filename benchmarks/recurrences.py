@@ -21,13 +21,12 @@ from rich.table import Table
 
 import jstitch
 from benchmarks import machine, timing
+from benchmarks.cells import CELLS, Case
 from benchmarks.check import require_equal
 from benchmarks.sides import Side, jax_jit, subject_jit
 from benchmarks.workload import Problem, normal
 
 Row = dict[str, Any]
-Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
-"""A function, and the shapes of its arguments, f32."""
 
 
 def advantages(rewards: Array, values: Array, done: Array, last: Array) -> tuple[Array, Array]:
@@ -123,6 +122,7 @@ CASES: Mapping[str, Case] = {
     "smoothed 1000000": (smoothed, ((1_000_000,),)),
     "lorenz 1": (lorenz, ((), (), ())),
     "lorenz 1000": (lorenz, ((1000,), (1000,), (1000,))),
+    **CELLS,
 }
 
 

@@ -35,6 +35,7 @@ OPTIONAL_PASSES = (
     ),
     *(
         "chain_scatters",
+        "recompute_stacks",
         "hoist_products",
         "sink_products",
         "sink_sums",

@@ -38,6 +38,7 @@ from jstitch.passes.graph.linearize_iotas import linearize_iotas
 from jstitch.passes.graph.merge_products import merge_products
 from jstitch.passes.graph.multiply_products import multiply_products
 from jstitch.passes.graph.narrow_products import narrow_products
+from jstitch.passes.graph.recompute_stacks import recompute_stacks
 from jstitch.passes.graph.reduce_products import reduce_products
 from jstitch.passes.graph.rewrite_argmax import rewrite_argmax
 from jstitch.passes.graph.rewrite_one_hot_scatter import rewrite_one_hot_scatter
@@ -67,6 +68,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     _any_target(rewrite_one_hot_scatter),
     _any_target(batch_gathers),
     graph_pass("chain_scatters", run_on=chain_scatters, about=chain_scatters),
+    graph_pass("recompute_stacks", run_on=recompute_stacks, about=recompute_stacks),
     graph_pass("hoist_products", run_on=hoist_products, about=hoist_products),
     graph_pass("sink_products", run_on=sink_products, about=sink_products),
     graph_pass("sink_sums", run_on=sink_sums, about=sink_sums),

@@ -95,6 +95,8 @@ SPELLS_OPS = {
     "jstitch.passes.lower.store_turned": "looks through transpose and reshape, which have no name of a class",
     "jstitch.passes.lower.sum_forms": "recognises the arithmetic under a sum, and means",
     "jstitch.passes.lower.write_products": "writes one op, dot_general, as two",
+    "jstitch.passes.graph.sink_products": "looks for add, transpose, and writes dynamic_update_slice",
+    "jstitch.passes.graph.turn_stacks": "looks for one op, dynamic_slice",
     "jstitch.passes.graph.sink_sums": "looks for sums, add, in the body of a loop",
     "jstitch.passes.graph.swap_products": "exchanges the operands of one op, dot_general, before a transpose",
     "jstitch.passes.graph.turn_products": "rewrites one op, dot_general",

@@ -137,10 +137,6 @@ class _Loop(TurnStacks):
             return None
         return _Sunk(place, made, moves, made.operands[:1], is_stack=True)
 
-    def is_link(self, before: Value, after: Value) -> bool:
-        """Whether turns do nothing with a carried value but make the next from it."""
-        return self.is_alone(before) and after not in self.users and self.body.outputs.count(after) == 1
-
     def adds_up(self, op: Op) -> bool:
         """Whether it is the sum of one tensor over dimensions."""
         if op.attrs.get("monoid") != SUM or "dimensions" not in op.attrs or len(op.operands) != 2:

@@ -35,16 +35,16 @@ class TurnStacks:
         self.turns = self.counter.trips
         self.numbers = turn_numbers(self.op, self.counter, Var(TURN, self.turns), self.producer)
         self.place_of = {v: n for n, v in enumerate(self.body.inputs)}
-        self.start = next(self.starts(), None)
+        self.start = next(filter(self.counts, self.starts()), None)
 
     def starts(self) -> Iterator[Value]:
-        """Numbers by which turns read or write stacks; then any that count all of them."""
+        """By what turns read or write stacks; then all numbers of turns."""
         for op in self.body.ops:
             if op.name == SLICE and self.goes_through(op.operands[0], op.result.shape):
                 yield op.operands[1]
             elif lookup(op.name).in_place and self.goes_through(op.operands[0], op.operands[1].shape):
                 yield op.operands[2]
-        yield from (v for v in self.numbers if self.counts(v))
+        yield from self.numbers
 
     def goes_through(self, whole: Value, part: Sequence[int]) -> bool:
         """Whether parts of that shape are one for each turn."""
@@ -60,6 +60,25 @@ class TurnStacks:
         """Whether a part that begins there is the turn's."""
         assert self.start is not None
         return self.counts(v) and self.numbers[v] == self.numbers[self.start]
+
+    def left(self) -> dict[int, Value]:
+        """Places of stacks -> the value of which each turn leaves a part, whatever its shape there."""
+        found: dict[int, Value] = {}
+        for n, (before, after) in enumerate(zip(self.body.inputs, self.body.outputs, strict=True)):
+            update = self.producers.get(after)
+            if self.start is None or update is None or not lookup(update.name).in_place:
+                continue
+            whole, v, start, *_ = update.operands
+            fits = whole is before and self.goes_through(whole, v.shape) and self.in_order(start)
+            if fits and self.is_link(before, after):
+                while (made := self.producers.get(v)) is not None and build.is_reshape(made):
+                    (v,) = made.operands
+                found[n] = v
+        return found
+
+    def is_link(self, before: Value, after: Value) -> bool:
+        """Whether turns do nothing with a carried value but make the next from it."""
+        return self.is_alone(before) and after not in self.users and self.body.outputs.count(after) == 1
 
     def is_alone(self, v: Value) -> bool:
         """Whether one op reads it, and nobody else."""

@@ -17,14 +17,15 @@ from jstitch.passes.base.product_side import PRODUCT, SIDES, Side
 
 
 def lead_with_rows(ops: Sequence[Op], given: Iterable[Value] = ()) -> list[Op]:
-    """The ops, in program order. given: inputs that have rows, as if the ops made them."""
+    """The ops, in program order. given: inputs that have rows; then only what is made of them has any."""
     made = set(given)
+    by_given = bool(made)
     found: list[Op] = []
     for op in ops:
         is_view = lookup(op.name).op_class is OpClass.SHAPE and made.isdisjoint(op.operands)
         turns = op.name == PRODUCT and op.operands[0] not in made and op.operands[1] in made
         found += _turned(op) if turns else [op]
-        if not is_view:
+        if not (made.isdisjoint(op.operands) if by_given else is_view):
             made.update(op.results)
     return found
 

@@ -47,7 +47,6 @@ from jstitch.passes.lower.describe_template import template_of
 from jstitch.passes.lower.fit_lane import Arena, LaneFit, names
 from jstitch.passes.lower.group import Group, choose_steps, choose_threads
 from jstitch.passes.lower.keep_carries import Memory, go_on
-from jstitch.passes.lower.lead_with_rows import lead_with_rows
 from jstitch.passes.lower.loop_pattern import LoopPattern
 from jstitch.passes.lower.place_values import LaneView, Placement
 from jstitch.passes.lower.rewrite_ops import RewrittenOps, rewrite_ops
@@ -140,8 +139,8 @@ class _Cell:
 
     def _rewritten(self) -> RewrittenOps:
         wanted = list(dict.fromkeys((*self.after.values(), *self.parts)))
-        led = lead_with_rows(self.ops, [c.before for c in self.pattern.loop.carries])
-        found = rewrite_ops(led, wanted, self.pattern.profile, (), 0)
+        carried = [c.before for c in self.carries]
+        found = rewrite_ops(self.ops, wanted, self.pattern.profile, (), 0, carried)
         if found.turned or found.strips:
             raise CannotLowerError("a turn is made in strips of columns")
         return found
@@ -174,6 +173,22 @@ class _Cell:
         wanted = (*self.after.values(), *self.parts)
         return tied if all(prefix_rank(v.shape, rows) is not None for v in wanted) else None
 
+    def apart(self, rows: int) -> frozenset[Value]:
+        """Values that some row needs other rows of: none has a tile for its own."""
+        wanted = {*self.after.values(), *self.parts}
+        by_rows: dict[Value, bool] = {}
+        for op in reversed(self.formed.ops):
+            here = all(by_rows.get(v, v in wanted) for v in op.results)
+            if is_free(op):
+                continue
+            if is_reduction(op):
+                reached = [(v, here) for v in op.operands]
+            else:
+                reached = [(v, here and r.access is Access.ROW) for v, r in _reached(op, rows)]
+            for v, own in reached:
+                by_rows[v] = by_rows.get(v, True) and own
+        return frozenset(v for v, own in by_rows.items() if not own and rows > 1)
+
     # -- the kernel -------------------------------------------------------------------------------------
 
     def kernel(self, name: str, rows: int, limit: int | None) -> Kernel:
@@ -197,6 +212,7 @@ class _Cell:
             p.places,
             stored,
             budget,
+            refused=self.apart(rows),
             numbers=p.loop.numbers,
         )
         fit = _CellFit(

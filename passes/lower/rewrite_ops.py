@@ -51,12 +51,16 @@ def rewrite_ops(
     profile: Profile,
     updates: Sequence[Update] = (),
     columns: int | None = None,
+    carried: Sequence[Value] = (),
 ) -> RewrittenOps:
-    """columns: of a strip, that a template asks for; 0: rows; None: what is best. Raises TemplateError."""
+    """columns: of a strip, that a template asks for; 0: rows; None: what is best. Raises TemplateError.
+
+    carried: inputs whose rows are to be the kernel's, in a loop.
+    """
     if updates:
         parts: Sequence[Part] = [Part(ops)]
     elif any(op.name == PRODUCT for op in ops):
-        whole = _products_in_rows(ops, outputs)
+        whole = _products_in_rows(ops, outputs, carried)
         parts = [whole] if profile.machine.device is None else split_rows(whole, outputs)
     else:
         parts = in_best_shape(ops, outputs, profile, columns)
@@ -99,9 +103,9 @@ def speaks_of(
     return names <= set(rewrite_ops(ops, outputs, profile, updates).labels.values())
 
 
-def _products_in_rows(ops: Sequence[Op], outputs: Sequence[Value]) -> Part:
+def _products_in_rows(ops: Sequence[Op], outputs: Sequence[Value], carried: Sequence[Value]) -> Part:
     """What the pattern makes on the left of its products, rows undivided, and results stored in any order."""
-    led = divide_products(lead_with_rows(ops), outputs)
+    led = divide_products(lead_with_rows(ops, carried), outputs)
     turned = store_turned(led, outputs)
     wanted = {turned[v].value if v in turned else v for v in outputs}
     return Part(_reached(led, wanted), None, turned)

@@ -56,11 +56,13 @@ def draw(seed: int) -> Loop:
         bool(shape) and rng.random() < 0.4
     )  # weights of the last dimension, which all turns have in common
     mode = rng.choice(("plain", "plain", "plain", "grad", "vmap", "vmap grad")) if floats else "plain"
+    mixes = _mixes(rng, carries, shape) if floats and rng.random() < 0.5 else ()
+    matrix = "product" in mixes
 
     def run(*arrays: Any) -> Any:
         start = arrays[:carries]
         xs = [jnp.moveaxis(x, axis, 0) for x in arrays[carries : carries + inputs]]
-        weights = [jnp.broadcast_to(arrays[-1], shape)] if shared else []
+        weights = [jnp.broadcast_to(arrays[carries + inputs], shape)] if shared else []
         if around:
             xs = [x * 2 + 1 for x in xs]
         first = (*start, jnp.zeros((), start[0].dtype)) if lone else tuple(start)
@@ -68,6 +70,7 @@ def draw(seed: int) -> Loop:
         def turn(carry: Any, parts: Any) -> Any:
             number, inputs_now = parts
             new, left = step(carry[:carries], [*inputs_now, *weights], number)
+            new = tuple(_mixed(kind, v, arrays[-1]) for kind, v in zip(mixes, new, strict=False)) or new
             if lone:
                 new = (*new, carry[-1] + 1)
                 left = left * (carry[-1] > 3)
@@ -93,14 +96,48 @@ def draw(seed: int) -> Loop:
     batch = (3,) if "vmap" in mode else ()
     shapes = [(*batch, *shape)] * carries + [(*batch, *stacked)] * inputs
     shapes += [(*batch, *shape[-1:])] * shared
+    shapes += [(*batch, shape[-1], shape[-1])] if matrix else []
     values = np.random.default_rng(seed)
     arguments = tuple(_array(values, s, floats) for s in shapes)
     about = (
         f"{seed}: {dtype}{list(shape)}, {turns} turns, {carries} carries, {inputs} inputs at {axis}, {mode}"
     )
     about += f"{', reversed' * reverse}{', nested' * nested}{', alone' * lone}{', weights' * shared}"
-    about += f", unroll {unroll}"
+    about += f", unroll {unroll}, {' '.join(mixes)}"
     return Loop(function, arguments, dtype, about)
+
+
+MIXES = ("", "softmax", "normed", "rolled", "total", "product", "logsumexp", "shifted")
+
+
+def _mixes(rng: random.Random, carries: int, shape: Sequence[int]) -> tuple[str, ...]:
+    """How turns look at other elements of a row, for each carry."""
+    if not shape:
+        return ()
+    kinds = MIXES if shape[-1] <= 64 else MIXES[:5]
+    return tuple(rng.choice(kinds) for _ in range(carries))
+
+
+def _mixed(kind: str, x: Any, matrix: Any) -> Any:
+    """Of the last dimension; what comes out is no larger than what goes in."""
+    match kind:
+        case "softmax":
+            return jax.nn.softmax(x, -1)
+        case "normed":
+            mean = jnp.mean(x, -1, keepdims=True)
+            return 0.5 * (x - mean) / jnp.sqrt(1 + jnp.mean((x - mean) ** 2, -1, keepdims=True))
+        case "rolled":
+            return jnp.roll(x, 2, -1)
+        case "total":
+            return 0.5 * x + 0.5 * jnp.max(x, -1, keepdims=True)
+        case "product":
+            return jnp.tanh(x @ matrix / x.shape[-1]).astype(x.dtype)
+        case "logsumexp":
+            moved = jnp.tanh(x[..., :, None] + x[..., None, :])
+            return jax.nn.logsumexp(moved, -1) / (1 + x.shape[-1])
+        case "shifted":
+            return jnp.concatenate([jnp.zeros_like(x[..., :1]), x[..., :-1]], -1)
+    return x
 
 
 def _array(values: np.random.Generator, shape: Sequence[int], floats: bool) -> np.ndarray:

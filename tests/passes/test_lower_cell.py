@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 
 import jstitch
+from benchmarks.cells import covariances, forward, gru, linear_attention, lstm, states
 from jstitch.codegen.interpret_kernel import interpret_kernel
 from jstitch.codegen.kernel_ir import Kernel, Store
 from jstitch.passes.fuse.find_recurrences import find_recurrences
@@ -24,63 +25,6 @@ from tests.passes.test_own_columns import graph_of
 
 Array = Any
 OPTIONS = jstitch.CompileOptions(strict=True, verify=True, tune="off")
-
-
-def lstm(x: Array, w: Array, u: Array, bias: Array, h: Array, c: Array) -> Any:
-    def turn(carry: Any, now: Array) -> Any:
-        h, c = carry
-        i, f, g, o = jnp.split(now @ w + h @ u + bias, 4, -1)
-        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-        h = jax.nn.sigmoid(o) * jnp.tanh(c)
-        return (h, c), h
-
-    return lax.scan(turn, (h, c), x)
-
-
-def gru(x: Array, u: Array, h: Array) -> Any:
-    """What is given is multiplied already."""
-
-    def turn(h: Array, now: Array) -> Any:
-        rx, ux, nx = jnp.split(now, 3, -1)
-        rh, uh, nh = jnp.split(h @ u, 3, -1)
-        n = jnp.tanh(nx + jax.nn.sigmoid(rx + rh) * nh)
-        z = jax.nn.sigmoid(ux + uh)
-        return (1 - z) * n + z * h, None
-
-    return lax.scan(turn, h, x)[0]
-
-
-def forward(start: Array, moves: Array, seen: Array) -> Any:
-    """The forward algorithm of a hidden Markov model, of a batch."""
-
-    def turn(alpha: Array, now: Array) -> Any:
-        alpha = jax.nn.logsumexp(alpha[:, :, None] + moves, 1) + now
-        return alpha, alpha
-
-    return lax.scan(turn, start, seen)
-
-
-def states(x: Array, decay: Array, b: Array, c: Array) -> Any:
-    """A state-space model: a state of each channel, summed over with what each turn gives."""
-
-    def turn(state: Array, now: Any) -> Any:
-        x, b, c = now
-        state = state * jnp.exp(decay) + x[..., None] * b[:, None, :]
-        return state, jnp.sum(state * c[:, None, :], -1)
-
-    first = jnp.zeros((x.shape[1], *decay.shape))
-    return lax.scan(turn, first, (x, b, c), reverse=True)
-
-
-def linear_attention(q: Array, k: Array, v: Array) -> Any:
-    def turn(carry: Any, now: Any) -> Any:
-        total, norm = carry
-        q, k, v = now
-        total, norm = total + k[:, :, None] * v[:, None, :], norm + k
-        return (total, norm), jnp.einsum("bd,bde->be", q, total) / jnp.sum(q * norm, -1, keepdims=True)
-
-    b, d, e = q.shape[1], q.shape[2], v.shape[2]
-    return lax.scan(turn, (jnp.zeros((b, d, e)), jnp.ones((b, d))), (q, k, v))[1]
 
 
 def neighbours(x: Array) -> Array:
@@ -99,16 +43,6 @@ def register(x: Array, y: Array) -> Any:
         return (b, c, now + jnp.sum(a, -1, keepdims=True)), (a, c)
 
     return lax.scan(turn, (y, y * 2, y * 3), x, unroll=2)
-
-
-def kalman(p: Array, q: Array, f: Array) -> Array:
-    """Covariances: products from both sides of what turns go on from, of each filter."""
-
-    def turn(p: Array, _: None) -> Any:
-        p = f @ p @ f.T + q
-        return p / (1 + jnp.trace(p, axis1=1, axis2=2)[:, None, None]), p[:, 0, 0]
-
-    return lax.scan(turn, p, None, length=5)
 
 
 def two_kinds(x: Array, y: Array, w: Array) -> Any:
@@ -135,7 +69,7 @@ def arrays(*shapes: tuple[int, ...]) -> list[np.ndarray]:
 
 
 LSTM = arrays((7, 16, 12), (12, 80), (20, 80), (80,), (16, 20), (16, 20))
-GRU = arrays((5, 3, 27), (9, 27), (3, 9))
+GRU = arrays((5, 3, 7), (7, 27), (9, 27), (27,), (3, 9))
 HMM = arrays((4, 10), (10, 10), (6, 4, 10))
 
 CELLS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
@@ -149,11 +83,11 @@ CELLS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "one row": (neighbours, arrays((11,))),
     "normed": (normed, arrays((5, 11))),
     "register": (register, arrays((8, 3, 5), (3, 5))),
-    "kalman": (kalman, arrays((3, 4, 4), (4, 4), (4, 4))),
+    "covariances": (covariances, arrays((3, 4, 4), (4, 4), (4, 4))),
 }
 GRADIENTS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
     "lstm": (loss(lstm, 0, 1, 2, 3, 4, 5), LSTM),
-    "gru": (loss(gru, 0, 1, 2), GRU),
+    "gru": (loss(gru, 0, 1, 2, 3, 4), GRU),
     "forward": (loss(forward, 0, 1, 2), HMM),
     "states": (loss(states, 0, 1, 2, 3), CELLS["states"][1]),
     "linear attention": (loss(linear_attention, 0, 1, 2), CELLS["linear attention"][1]),

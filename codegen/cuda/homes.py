@@ -12,18 +12,16 @@ its first rounds in the arena, the next ones in registers, and the rest is read 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from jstitch.codegen.cuda.deal import MAX_WIDTH, WARP, Dealt, Mode, deal, vector_of
 from jstitch.codegen.cuda.exchange import Team, exchange_bytes, slices_bytes
-from jstitch.codegen.cuda.share_arena import Life, find_offset
+from jstitch.codegen.cuda.share_arena import LATE, Life, find_offset, life_of
 from jstitch.codegen.cuda.wanted import Carry, Kept, Wanted, find_carries
-from jstitch.codegen.in_turns import in_turns
 from jstitch.codegen.kernel_ir import Buffer, Lane, Let, Load, Space, Store
-from jstitch.ir.index import Index
+from jstitch.ir.index import Index, Var, atoms
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import DType
 
@@ -32,7 +30,6 @@ REGISTERS_PER_CTA = 65536
 WORDS = 64  # 32-bit registers of a thread that hold parts of a row, at most
 WORKING = 48  # those that a thread needs besides, where as many as possible are to hold rows
 UNROLLED = 32  # rounds up to which a loop over registers is written out
-LATE = 1 << 30
 MANY = 1 << 62
 ITEMS = 16  # elements of a row for each thread
 TOO_LARGE = "needs {found} bytes of shared memory for a CTA, the target has {bound}"
@@ -307,7 +304,10 @@ def _check_order(homes: Homes, buffer: Buffer) -> None:
     """Refuse a nest that loads and stores one shared tile, but for what is each thread's own: a race."""
     for d in homes.nests:
         touched = [i for i in d.instructions if not isinstance(i, Let) and i.buffer is buffer]
-        alone = d.mode is Mode.SPREAD and not d.serial and len({d.offset(i.offset) for i in touched}) == 1
+        places = {i.offset for i in touched}
+        dealt = {loop.var.name for loop in d.loops if loop.var.extent > 1}
+        own = all(dealt <= {a.name for a in atoms([e]) if isinstance(a, Var)} for e in places)
+        alone = d.mode is Mode.SPREAD and not d.serial and len(places) == 1 and own
         if len({type(i) for i in touched}) > 1 and not alone and buffer not in homes.carries:
             raise NoRoom(f"a nest updates {buffer.name} in memory: the kernel was not lowered for CUDA")
 
@@ -360,52 +360,10 @@ def _keep_parts(homes: Homes, key: Kept, size: int, room: int, arena_bytes: int)
 
 
 def _arena(homes: Homes, buffer: Buffer, offset: Index | None, size: int, own: bool) -> InArena:
-    life = _life(homes, buffer, offset, size, own)
+    life = life_of(homes.lane, homes.stages, buffer, offset, size, own, buffer in homes.carries)
     at = find_offset(life, homes.placed, homes.lane.shares)
     homes.placed.append((at, life))
     return InArena(at, own)
-
-
-def _life(homes: Homes, buffer: Buffer, offset: Index | None, size: int, own: bool) -> Life:
-    """offset: of a repeated load; None for all accesses of a tile."""
-    found: list[tuple[int, int, int, bool]] = []
-    number = 0
-    for stage, nests in enumerate(homes.stages):
-        for d in nests:
-            for place, i in enumerate(d.instructions):
-                if not isinstance(i, Let) and i.buffer is buffer and offset in (None, d.offset(i.offset)):
-                    found.append((number, stage, place, isinstance(i, Store)))
-            number += 1
-    if buffer in homes.carries:
-        found = [(0, 0, 0, True), (number, len(homes.stages), 0, False)]
-    found = _around(homes, found)
-    first, last = found[0], found[-1]
-    stored = [p for n, _, p, store in found if n == first[0] and store]
-    ends = max(p for n, _, p, _ in found if n == last[0])
-    written = any(store for n, _, _, store in found if n == last[0])
-    return Life(
-        first[0],
-        last[0],
-        (first[1], last[1]),
-        own,
-        buffer.type.dtype.itemsize,
-        size,
-        LATE if written else ends,
-        min(stored, default=-1),
-    )
-
-
-def _around(homes: Homes, found: list[tuple[int, int, int, bool]]) -> list[tuple[int, int, int, bool]]:
-    """Where a loop of stages touches something, all of the loop does: the next turn may."""
-    stages = [s for s in homes.lane.stages if not s.once]
-    first_nest = [0, *itertools.accumulate(len(nests) for nests in homes.stages)]
-    more = list(found)
-    for loop, numbers in in_turns([s.turn for s in stages]):
-        if loop is not None and any(stage in numbers for _, stage, _, _ in found):
-            last = numbers.stop - 1
-            more.insert(0, (first_nest[numbers.start], numbers.start, 0, True))
-            more.append((first_nest[last + 1] - 1, last, LATE, False))
-    return sorted(more, key=lambda touch: touch[:3])
 
 
 def _check_room(homes: Homes, arena_bytes: int) -> None:

@@ -26,7 +26,7 @@ from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.cost.recurrence_cost import xla_cost_of
 from jstitch.passes.fuse.convexity import waits_for_itself
 from jstitch.passes.fuse.gate import MARGINS
-from jstitch.passes.graph.find_recurrence import RULE, Recurrence, find_recurrence, may_recur
+from jstitch.passes.graph.find_recurrence import Recurrence, find_recurrence, may_recur
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.lower.lower_recurrence import gathers
@@ -34,6 +34,7 @@ from jstitch.passes.schedule.latency import kernel_latency
 
 RECURRENCE = "find_recurrences"
 """The origin of a loop's pattern."""
+RULE = "recurrence"
 MOST_AROUND = 64  # ops that are taken into a loop's kernel
 MOST_TRIES = 12  # of them, one by one, where all together are none
 TURN_SECONDS = 1.6e-7  # of a GPU's turn at least: a quarter of what a load from memory takes

@@ -20,6 +20,7 @@ from jstitch.ir.index import Index, Var, bounds, const, var
 from jstitch.ir.ops import has_effects, lookup
 from jstitch.ir.ops.build import convert, dynamic_slice
 from jstitch.ir.reason import Reason
+from jstitch.ir.scope import together
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.rewrite import Producer, is_control
 from jstitch.passes.graph.count_turns import Counter, count_turns
@@ -105,6 +106,10 @@ def _loop(op: Op, producer: Producer) -> Recurrence | Reason:
     strange = next((o for o in body.ops if is_control(o) or has_effects(o) or not _of_tensors(o)), None)
     if strange is not None:
         return Reason(RULE, f"its turns have '{strange.name}', which no kernel has")
+    groups = (together(o.scope) for o in body.ops)
+    asked = next((group for group in groups if group not in (None, together(op.scope))), None)
+    if asked is not None:
+        return Reason(RULE, f"its turns have calls of {asked}, each of which is to be one kernel")
     if counter.trips < 1:
         return Reason(RULE, "it has no turns")
     reader = _Reader(op, counter, turn_numbers(op, counter, Var(TURN, counter.trips), producer))

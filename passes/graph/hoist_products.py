@@ -16,10 +16,9 @@ from jstitch.ir.ops import build
 from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.product_side import PRODUCT, Side
-from jstitch.passes.base.rewrite import Producer, Replacement, is_control, rewrite
-from jstitch.passes.graph.count_turns import count_turns
+from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 from jstitch.passes.graph.dce import dce
-from jstitch.passes.graph.turn_stacks import TurnStacks, product_of_turns
+from jstitch.passes.graph.turn_stacks import TurnStacks, product_of_turns, stacks_of
 
 MOST = 4  # times the memory of a loop's own stacks
 
@@ -35,15 +34,12 @@ def hoist_products(graph: Graph, context: Context) -> Graph:
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:
-    if not is_control(op) or len(op.regions) != 2 or not op.regions[0].inputs:
+    stacks = stacks_of(op, producer)
+    if stacks is None:
         return None
-    counter = count_turns(op, producer)
-    if counter is None or counter.trips < 2:
-        return None
-    stacks = TurnStacks(op, counter, producer)
     products = [o for o in stacks.body.ops if stacks.start is not None and _may_go(o, stacks)]
-    room = MOST * sum(v.tensor.nbytes for v in {*op.operands, *op.results})
-    if not products or sum(p.result.tensor.nbytes for p in products) * counter.trips > room:
+    room = MOST * sum(v.tensor.nbytes for v in {*op.uses, *op.results})
+    if not products or sum(p.result.tensor.nbytes for p in products) * stacks.turns > room:
         return None
     return _without(op, products, stacks)
 

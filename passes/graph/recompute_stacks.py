@@ -18,9 +18,8 @@ from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.rewrite import Producer, is_control, map_frames
-from jstitch.passes.graph.count_turns import count_turns
 from jstitch.passes.graph.dce import dce
-from jstitch.passes.graph.turn_stacks import SLICE, TurnStacks
+from jstitch.passes.graph.turn_stacks import SLICE, stacks_of
 
 CHEAP = 6.0  # cycles of an element, about those of a load and a store from beyond the caches
 MOST_OPS, MOST_SOURCES = 6, 2
@@ -96,10 +95,9 @@ def _is_part(op: Op, stack: Value) -> bool:
 
 def _again(op: Op, producer: Producer, may_go: Callable[[Value], bool]) -> dict[Value, _Again]:
     """The loop's stacks that may go."""
-    counter = count_turns(op, producer)
-    if counter is None or counter.trips < 2:
+    loop = stacks_of(op, producer)
+    if loop is None:
         return {}
-    loop = TurnStacks(op, counter, producer)
     order = {o: n for n, o in enumerate(loop.body.ops)}
     left = {v: op.results[n] for n, v in loop.left().items()}
     found: dict[Value, _Again] = {}

@@ -23,10 +23,9 @@ from jstitch.ir.types import TensorType
 from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.product_side import PRODUCT, Side
-from jstitch.passes.base.rewrite import Producer, Replacement, is_control, rewrite
-from jstitch.passes.graph.count_turns import count_turns
+from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 from jstitch.passes.graph.dce import dce
-from jstitch.passes.graph.turn_stacks import TurnStacks, product_of_turns
+from jstitch.passes.graph.turn_stacks import TurnStacks, product_of_turns, stacks_of
 
 SUM = "stablehlo.add"
 TRANSPOSE = "stablehlo.transpose"
@@ -59,10 +58,8 @@ class _Sunk:
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:
-    if not is_control(op) or len(op.regions) != 2 or not op.regions[0].inputs:
-        return None
-    counter = count_turns(op, producer)
-    return None if counter is None or counter.trips < 2 else _Loop(op, counter, producer).sunk()
+    found = stacks_of(op, producer)
+    return None if found is None else _Loop(op, found.counter, producer).sunk()
 
 
 @dataclass(eq=False)
@@ -78,7 +75,7 @@ class _Loop(TurnStacks):
         found = list(self.found()) if self.start is not None else []
         for v in (v for s in found for v in s.factors if self.read_from(v) is None):
             self.new.setdefault(v, Value(TensorType((self.turns, *v.shape), v.tensor.dtype)))
-        room = sum(v.tensor.nbytes for v in {*self.op.operands, *self.op.results})
+        room = sum(v.tensor.nbytes for v in {*self.op.uses, *self.op.results})
         fits = sum(v.tensor.nbytes for v in self.new.values()) <= room
         return self.without(found) if found and fits else None
 
@@ -202,10 +199,12 @@ class _Loop(TurnStacks):
     def update(self, whole: Value, v: Value) -> list[Op]:
         """A turn leaves the value."""
         assert self.start is not None
+        made = self.producers.get(v, self.op)
         part = build.reshape(v, (1, *v.shape))
         zero = build.splat(self.start.tensor, 0)
         starts = (self.start, *[zero.result] * v.tensor.rank)
-        return [part, zero, build.op(UPDATE, (whole, part.result, *starts), whole.tensor)]
+        update = build.op(UPDATE, (whole, part.result, *starts), whole.tensor)
+        return [op.located(made) for op in (part, zero, update)]
 
 
 def _moved(move: Op, v: Value, is_stack: bool, turns: int) -> Op:

@@ -13,8 +13,8 @@ from jstitch.ir.index import Var, bounds
 from jstitch.ir.ops import build, lookup
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.product_side import SIDES
-from jstitch.passes.base.rewrite import Producer
-from jstitch.passes.graph.count_turns import Counter
+from jstitch.passes.base.rewrite import Producer, is_control
+from jstitch.passes.graph.count_turns import Counter, count_turns
 from jstitch.passes.graph.find_recurrence import TURN
 from jstitch.passes.graph.turn_numbers import turn_numbers
 
@@ -107,6 +107,16 @@ class TurnStacks:
             return None
         source, start, *_ = made.operands
         return made if self.goes_through(source, made.result.shape) and self.in_order(start) else None
+
+
+def stacks_of(op: Op, producer: Producer) -> TurnStacks | None:
+    """Of a loop of tensors that turns a known number of times, twice at least."""
+    if not is_control(op) or len(op.regions) != 2 or not op.regions[0].inputs:
+        return None
+    if not all(isinstance(v.type, TensorType) for v in (*op.uses, *op.results)):
+        return None
+    counter = count_turns(op, producer)
+    return None if counter is None or counter.trips < 2 else TurnStacks(op, counter, producer)
 
 
 def product_of_turns(

@@ -41,7 +41,7 @@ from jstitch.passes.base.row_access import (
     reduction,
     relations,
 )
-from jstitch.passes.graph.find_recurrence import Carry, Stack
+from jstitch.passes.graph.find_recurrence import Carry, Stack, may_recur
 from jstitch.passes.lower.build_nest import CannotLowerError, InStack, NestBuilder, Place
 from jstitch.passes.lower.describe_template import template_of
 from jstitch.passes.lower.fit_lane import Arena, LaneFit, names
@@ -49,6 +49,7 @@ from jstitch.passes.lower.group import Group, choose_steps, choose_threads
 from jstitch.passes.lower.keep_carries import Memory, go_on
 from jstitch.passes.lower.loop_pattern import LoopPattern
 from jstitch.passes.lower.place_values import LaneView, Placement
+from jstitch.passes.lower.quote_lines import quote_lines
 from jstitch.passes.lower.rewrite_ops import RewrittenOps, rewrite_ops
 
 AROUND = "what is around the loop waits for all of a turn"
@@ -162,12 +163,12 @@ class _Cell:
         found = {c.before for c in self.carries}
         tied: set[Value] = set(found)
         for op in self.formed.ops:
+            if is_reduction(op) and not _is_inner(op, rows):
+                return None
             if is_free(op) or tied.isdisjoint(op.operands):
                 continue
-            if is_reduction(op):
-                if reduction(op, rows) is not Reduction.INNER:
-                    return None
-            elif any(v in tied and r.access is not Access.ROW for v, r in _reached(op, rows)):
+            reached = () if is_reduction(op) else _reached(op, rows)
+            if any(v in tied and r.access is not Access.ROW for v, r in reached):
                 return None
             tied.update(op.results)
         wanted = (*self.after.values(), *self.parts)
@@ -271,9 +272,10 @@ class _CellFit(LaneFit):
         begins = [rows.begin(c, m.before) for c, m in memory.items()]
         copies = [rows.copied(m.after, m.before) for m in apart]
         ends = [rows.end(c, m.before) for c, m in memory.items() if c.result in p.results]
-        stages += [Stage(tuple(copies), "what the next turn goes on from")] if copies else []
-        before = Stage(tuple(begins), "what the first turn goes on from")
-        behind = [Stage(tuple(ends), "what the last turn leaves")] if ends else []
+        lines = quote_lines([op for op in p.ops if may_recur(op)], (), {}, {})
+        stages += [Stage(tuple(copies), "what the next turn goes on from", lines=lines)] if copies else []
+        before = Stage(tuple(begins), "what the first turn goes on from", lines=lines)
+        behind = [Stage(tuple(ends), "what the last turn leaves", lines=lines)] if ends else []
         return replace(
             lane,
             stages=(before, *(replace(stage, turn=turn) for stage in stages), *behind),
@@ -342,6 +344,12 @@ class _Rows:
 
 def _reached(op: Op, rows: int) -> Iterable[tuple[Value, Relation]]:
     return zip(op.operands, relations(op, rows), strict=True)
+
+
+def _is_inner(op: Op, rows: int) -> bool:
+    """Whether each row has results of its own."""
+    whole = all(v.tensor.size % rows == 0 and v.tensor.size for v in op.results)
+    return whole and reduction(op, rows) is Reduction.INNER
 
 
 def _renamed(op: Op, given: Mapping[Value, Value]) -> Op:

@@ -27,7 +27,7 @@ from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 from jstitch.passes.pipeline import PIPELINE
 
 ROWS, COLUMNS, TURNS = 8, 16, 3
-OPTIONS = CompileOptions(tune="off", target="cpu")
+OPTIONS = CompileOptions(tune="off", target="cpu", without=("recurrences",))
 
 
 def layers(x: Any, w: Any, c: Any) -> Any:

@@ -164,7 +164,7 @@ def test_rows_are_shared_out(name: str) -> None:
     stored = [
         i.buffer for stage in turns for nest in stage.nests for i in nest.instructions if isinstance(i, Store)
     ]
-    assert set(kernel.results) & set(stored)
+    assert {b.name for b in stored} >= ({"o2"} if name == "lstm" else {"t0"})
 
 
 def test_what_a_turn_reads_later_is_not_written_before() -> None:

@@ -20,8 +20,12 @@ from jstitch.ir.verify import check
 from jstitch.passes.fuse.unroll_turns import MAX_OPS, PAIR_OPS, unroll_turns
 from jstitch.passes.graph.keep_counters import LEFT, keep_counters
 from jstitch.passes.pipeline import frames, run
-from tests.contexts import CPU, H200
+from tests.contexts import CPU, on
+from tests.contexts import H200 as WHOLE
 from tests.passes.test_updates_and_recomputation import run_contracted
+
+H200 = on(WHOLE.profile, without=("recurrences",))
+"""Loops here would be kernels as they are."""
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
 Loop = Callable[..., Any]
@@ -104,6 +108,10 @@ def test_what_only_xla_knows_stands_in_every_turn_if_it_has_no_effect() -> None:
     (loop,) = loops(check(unroll_turns(graph_of(search, X), H200), "unroll_turns"))
     assert [op.name for op in loop.regions[1].ops].count("chlo.top_k") == 3
     assert unroll_turns(before := graph_of(talk, X), H200) is before
+
+
+def test_what_is_a_kernel_keeps_its_turns() -> None:
+    assert unroll_turns(graph := graph_of(counted(28), X), WHOLE) is graph
 
 
 def test_the_cpu_keeps_turns() -> None:

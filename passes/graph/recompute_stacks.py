@@ -119,7 +119,7 @@ def _made_of(v: Value, kept: Container[Value], producers: Mapping[Value, Op]) ->
         made = producers.get(u)
         if u in kept:
             sources.add(u)
-        elif made is None or len(found) > MOST_OPS or cycles > CHEAP:
+        elif made is None or len(made.results) > 1 or len(found) > MOST_OPS or cycles > CHEAP:
             return None
         elif made not in found:
             found.add(made)

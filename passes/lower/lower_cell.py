@@ -180,7 +180,8 @@ class _Cell:
         by_rows: dict[Value, bool] = {}
         for op in reversed(self.formed.ops):
             here = all(by_rows.get(v, v in wanted) for v in op.results)
-            if is_free(op):
+            unread = not any(v in by_rows or v in wanted for v in op.results)
+            if is_free(op) or unread:
                 continue
             if is_reduction(op):
                 reached = [(v, here) for v in op.operands]

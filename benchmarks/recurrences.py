@@ -146,7 +146,11 @@ def recurrences_command(pattern: str, target: str, seconds: float, path: Path | 
 
 
 def _measured(name: str, function: Callable[..., Any], shapes: Any, seconds: float) -> Row:
-    args = tuple(jnp.asarray(normal(shape, n, 0.3)) for n, shape in enumerate(shapes))
+    # With weights as large as those of few units, rounding errors of large cells would grow in each turn.
+    scales = (shape[0] ** -0.5 if name in CELLS else 0.3 for shape in shapes)
+    args = tuple(
+        jnp.asarray(normal(s, n, scale)) for n, (s, scale) in enumerate(zip(shapes, scales, strict=True))
+    )
     problem = Problem(function, args, tolerance=1e-4)
     reference: Any = jax_jit(problem)
     subject: Any = subject_jit(problem, Side.JSTITCH, jstitch.CompileOptions())

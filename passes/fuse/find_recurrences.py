@@ -40,6 +40,7 @@ MOST_TRIES = 12  # of them, one by one, where all together are none
 TURN_SECONDS = 1.6e-7  # of a GPU's turn at least: a quarter of what a load from memory takes
 TREE_LAUNCHES, TREE_PASSES = 4, 2.5  # of XLA's trees over a GPU's memory, as its compiler makes them
 SLOW = "its turns are modelled to take {found} us, XLA's {bound} us"
+LITTLE = "all its turns are {found} us of work, a call of a kernel takes {bound} us"
 WAITS = "its turns are modelled to wait {found} us for memory, XLA's tree takes {bound} us"
 DEAR, FEW = 38, 16  # cycles of a function, and numbers of which one after another it takes longer than XLA's
 
@@ -81,11 +82,10 @@ class _Search:
         """The loop, with what may join it as long as a kernel holds it and its turns do not suffer."""
         best = self.pattern([loop])
         found = self.kernel_of(best)
-        why = (found if isinstance(found, Reason) else None) or self.waits(loop)
-        if why is not None:
-            return why
-        assert isinstance(found, Kernel)
-        if (slow := self.takes_longer(best, found)) is not None:
+        if isinstance(found, Reason):
+            return found
+        slow = self.waits(loop, found) or self.takes_longer(best, found)
+        if slow is not None:
             return slow
         return self.with_all(best, found) or self.one_by_one(best, found)
 
@@ -146,13 +146,15 @@ class _Search:
         except CannotLowerError as error:
             return error.reason
 
-    def waits(self, loop: Op) -> Reason | None:
+    def waits(self, loop: Op, kernel: Kernel) -> Reason | None:
         """Why XLA is quicker: each turn waits for the one before."""
         found = find_recurrence(loop, self.producers.get)
         if isinstance(found, Reason) or self.context.options.tune == "off":
             return None
         device = self.context.machine.device
-        return self.for_functions(found) if device is None else self.for_memory(loop, found)
+        if device is not None:
+            return self.for_memory(loop, found)
+        return self.for_functions(found) or (self.for_call(found, kernel) if is_control(loop) else None)
 
     def takes_longer(self, pattern: FusionPattern, kernel: Kernel) -> Reason | None:
         """Why XLA is quicker, of a kernel that has rows in tiles: its programs are few, or products large."""
@@ -165,6 +167,17 @@ class _Search:
             return Reason(RULE, str(error))
         theirs = xla_cost_of(pattern, machine).seconds(machine)
         return None if ours < margin * theirs else Reason(RULE, SLOW, ours * 1e6, theirs * 1e6)
+
+    def for_call(self, found: Recurrence, kernel: Kernel) -> Reason | None:
+        """On a CPU, of a few numbers in a few turns: XLA has them in the code around, without a call."""
+        most = max((c.before.tensor.size for c in found.carries), default=0)
+        machine = self.context.machine
+        work = sum(lane.work for phase in kernel.phases for lane in phase.lanes)
+        seconds = work * machine.lane_cycle * machine.lanes
+        call = machine.call_seconds + machine.operand * (len(kernel.args) + len(kernel.results))
+        if most > FEW or seconds > call:
+            return None
+        return Reason(RULE, LITTLE, seconds * 1e6, call * 1e6)
 
     @staticmethod
     def for_functions(found: Recurrence) -> Reason | None:

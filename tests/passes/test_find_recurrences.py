@@ -26,7 +26,7 @@ from tests.contexts import CPU, H200, on
 from tests.passes.test_own_columns import graph_of
 
 Array = Any
-OPTIONS = jstitch.CompileOptions(strict=True, verify=True)
+OPTIONS = jstitch.CompileOptions(strict=True, verify=True, tune="off")
 
 
 def counted(x: Array) -> Any:
@@ -70,8 +70,9 @@ LOOPS: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
 
 def kernel_of(f: Callable[..., Any], args: list[np.ndarray]) -> tuple[Kernel, bool]:
     """The loop's kernel, and whether it is the whole program."""
-    graph = graph_of(f, args, CPU)
-    (pattern,) = find_recurrences(graph, CPU).patterns
+    context = on(CPU.profile, tune="off")
+    graph = graph_of(f, args, context)
+    (pattern,) = find_recurrences(graph, context).patterns
     kernel = lower_kernel("k", pattern.ops, pattern.inputs, pattern.outputs, CPU.profile)
     return kernel, pattern.inputs == graph.inputs and pattern.outputs == graph.outputs
 
@@ -218,6 +219,10 @@ def test_few_numbers_under_dear_functions_stay() -> None:
     def swing(x: Array) -> Array:
         return lax.fori_loop(0, 100, lambda i, c: c - 0.01 * jnp.sin(c), x)
 
+    def few(x: Array) -> Array:
+        return lax.fori_loop(0, 10, lambda i, c: c * 0.9 + i, x)
+
+    assert "a call of a kernel takes" in reason_of(few, (3,))
     assert "XLA is quicker" in reason_of(swing, (3,))
     assert find_recurrences(graph_of(swing, arrays((3,)), CPU), on(CPU.profile, tune="off")).patterns
     assert find_recurrences(graph_of(swing, arrays((64,)), CPU), CPU).patterns

@@ -24,7 +24,9 @@ def traffic(homes: Homes, turns: float = 1) -> tuple[int, int]:
     lane, seen = homes.lane, set[Kept]()
     rows = turns * (1 if lane.flat else lane.rows)
     read = written = 0
-    for d in homes.nests:
+    stages = [stage for stage in lane.stages if not stage.once]
+    pairs = ((d, stage.turns) for stage, nests in zip(stages, homes.stages, strict=True) for d in nests)
+    for d, each in pairs:
         moved: defaultdict[tuple[bool, Buffer], float] = defaultdict(float)
         for i in d.instructions:
             if isinstance(i, Let) or i.buffer in homes.tiles:
@@ -33,7 +35,7 @@ def traffic(homes: Homes, turns: float = 1) -> tuple[int, int]:
             times = homes.unkept(key, d.size) if key in seen else _times(d, i)
             if key in homes.kept:
                 seen.add(key)
-            moved[isinstance(i, Load), i.buffer] += rows * times
+            moved[isinstance(i, Load), i.buffer] += rows * each * times
         sizes = {
             what: min(int(n), what[1].type.size) * what[1].type.dtype.itemsize for what, n in moved.items()
         }

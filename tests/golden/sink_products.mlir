@@ -48,9 +48,9 @@ func.func @main(%x: tensor<9x4x8xf32>, %w: tensor<8x8xf32>, %g: tensor<8x8xf32>,
 // CHECK-NEXT{LITERAL}:       %12 = stablehlo.dot_general %10, %arg1 {lhs_batching_dimensions = (), rhs_batching_dimensions = (), lhs_contracting_dimensions = (1,), rhs_contracting_dimensions = (1,)} : tensor<4x8xf32>  // -:22
 // CHECK-NEXT{LITERAL}:       %13 = stablehlo.reshape %12 : tensor<1x4x8xf32>  // -:24
 // CHECK-NEXT{LITERAL}:       %14 = stablehlo.add %arg6, %6 : tensor<i32>  // -:27
-// CHECK-NEXT{LITERAL}:       %15 = stablehlo.reshape %10 : tensor<1x4x8xf32>
-// CHECK-NEXT{LITERAL}:       %16 = stablehlo.constant {value = dense<0>} : tensor<i32>
-// CHECK-NEXT{LITERAL}:       %17 = stablehlo.dynamic_update_slice %arg7, %15, %arg6, %16, %16 : tensor<9x4x8xf32>
+// CHECK-NEXT{LITERAL}:       %15 = stablehlo.reshape %10 : tensor<1x4x8xf32>  // -:18
+// CHECK-NEXT{LITERAL}:       %16 = stablehlo.constant {value = dense<0>} : tensor<i32>  // -:18
+// CHECK-NEXT{LITERAL}:       %17 = stablehlo.dynamic_update_slice %arg7, %15, %arg6, %16, %16 : tensor<9x4x8xf32>  // -:18
 // CHECK-NEXT{LITERAL}:     }
 // CHECK-NEXT{LITERAL}:   %18 = stablehlo.reshape %arg0 : tensor<9x4x8xf32>  // -:19
 // CHECK-NEXT{LITERAL}:   %19 = stablehlo.reshape %3 : tensor<9x4x8xf32>  // -:19

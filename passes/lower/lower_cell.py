@@ -31,6 +31,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Index, Var, add, delinearize, mul, var
 from jstitch.ir.ops import build
 from jstitch.ir.ops.numerics import kernel_name
+from jstitch.ir.reason import Reason
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.row_access import (
     Access,
@@ -52,6 +53,8 @@ from jstitch.passes.lower.place_values import LaneView, Placement
 from jstitch.passes.lower.quote_lines import quote_lines
 from jstitch.passes.lower.rewrite_ops import RewrittenOps, rewrite_ops
 
+LARGEST = 1 << 24  # bytes of a program's tiles: more stay in no cache from turn to turn
+TOO_LARGE = "needs {found} bytes per program for what turns go on from and make, {bound} at most"
 AROUND = "what is around the loop waits for all of a turn"
 MIXED = "a turn needs rows of what the turn before left that no two programs can share"
 
@@ -229,6 +232,8 @@ class _Cell:
             cell=self,
         )
         tiles, schedules = fit.steps(view)
+        if tiles.nbytes > LARGEST:
+            raise CannotLowerError(Reason("arena", TOO_LARGE, tiles.nbytes, LARGEST))
         phases = (Phase((tiles.lane,)),)
         template = template_of(schedules)
         what = p.args, tuple(p.results.values()), (), tiles.buffers, phases, 0, tiles.nbytes

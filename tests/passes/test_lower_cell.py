@@ -186,6 +186,18 @@ def test_what_is_switched_off_runs_otherwise(options: dict[str, Any], loops: int
     assert (texts[0] == texts[1]) == (not options)
 
 
+@pytest.mark.parametrize("shape", [(0, 5), (4, 0), (1, 1), (3, 1), (1, 7)])
+def test_small_and_empty_arrays(shape: tuple[int, ...]) -> None:
+    (x,) = arrays(shape)
+    is_near(jstitch.jit(normed, options=OPTIONS)(x), jax.jit(normed)(x))
+
+
+def test_rows_that_no_cache_holds_stay() -> None:
+    graph = graph_of(normed, [jax.ShapeDtypeStruct((50_000, 10_000_000), np.float32)], CPU)
+    (why,) = find_recurrences(graph, on(CPU.profile, tune="off")).refused.values()
+    assert "what turns go on from" in str(why)
+
+
 def test_where_xla_is_quicker() -> None:
     """A large product of one row is shared by all cores."""
     found = find_recurrences(

@@ -13,7 +13,7 @@ from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.rewrite import Producer
 from jstitch.passes.graph.count_turns import Counter, number_of
 
-UNKNOWN = 1 << 24  # how large a number may be that is not known yet
+UNKNOWN = 1 << 24  # how many numbers one may be that is not known yet
 
 
 def turn_numbers(op: Op, counter: Counter, turn: Var, producer: Producer) -> Mapping[Value, Index]:
@@ -35,16 +35,16 @@ def _counted_too(op: Op, counter: Counter, turn: Var, producer: Producer) -> Map
     if not known:
         return {}
     tried = _Numbers(producer)
-    names = {n: Var(f"carried {n}", UNKNOWN) for n in known}
-    tried.indices |= {body.inputs[n]: var(name) for n, name in names.items()}
+    before = {n: add(var(Var(f"carried {n}", UNKNOWN)), const(-UNKNOWN // 2)) for n in known}  # or negative
+    tried.indices |= {body.inputs[n]: index for n, index in before.items()}
     for o in body.ops:
         tried.add(o)
     found: dict[Value, Index] = {}
-    for n, name in names.items():
+    for n, index in before.items():
         after = tried.indices.get(body.outputs[n])
-        if after is not None and add(after, mul(var(name), -1)).is_const:
-            step = after.const
-            index = add(const(known[n]), mul(var(turn), step))
+        step = add(after, mul(index, -1)) if after is not None else index
+        if step.is_const:
+            index = add(const(known[n]), mul(var(turn), step.const))
             found |= {body.inputs[n]: index} if _fits(index, body.inputs[n].tensor.dtype) else {}
     return found
 

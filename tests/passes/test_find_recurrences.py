@@ -197,6 +197,22 @@ def test_long_sums_on_a_gpu_stay_trees() -> None:
     assert "tree" in str(why)
 
 
+def test_other_counters_are_numbers() -> None:
+    """But for those that go on otherwise while they are negative."""
+
+    def f(x: Array) -> Any:
+        def turn(i: Array, carry: Any) -> Any:
+            c, down, odd = carry
+            c = c * 0.9 + down.astype(jnp.float32) + odd.astype(jnp.float32)
+            return c, down - 2, jnp.where(odd < 0, odd + 10, odd + 1)
+
+        return lax.fori_loop(0, 30, turn, (x, jnp.int32(7), jnp.int32(-5)))
+
+    x = np.linspace(-1, 1, 40, dtype=np.float32)
+    for ours, theirs in zip(jstitch.jit(f, options=OPTIONS)(x), jax.jit(f)(x), strict=True):
+        np.testing.assert_allclose(ours, theirs, 1e-5)
+
+
 # -- what is refused -------------------------------------------------------------------------------------
 
 

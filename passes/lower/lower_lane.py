@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from jstitch.codegen.kernel_ir import Lane, Nest, Stage
@@ -55,13 +55,38 @@ class LaneLowering(LaneContext):
     # -- stages ---------------------------------------------------------------------------------------
 
     def _stage(self, nodes: list[Node], by_columns: bool) -> Stage:
-        domains: dict[tuple[object, ...], list[Node]] = {}
-        for n in nodes:
-            key = () if self.view.group.flat else (n.domain, self._partly_reduced(n))
-            domains.setdefault(key, []).append(n)
-        nests = [nest for group in domains.values() for nest in self._nests(group, by_columns)]
+        nests = [nest for group in self._by_domain(nodes) for nest in self._nests(group, by_columns)]
         note = ", ".join(dict.fromkeys(_label(n) for n in nodes))
         return Stage(tuple(nests), note, lines=self._lines(nodes))
+
+    def _by_domain(self, nodes: list[Node]) -> list[list[Node]]:
+        """Nodes that share loops; none stands before what it reads."""
+        keys: list[tuple[object, ...]] = []
+        groups: list[list[Node]] = []
+        made: dict[Value, int] = {}
+        for n in nodes:
+            key = () if self.view.group.flat else (n.domain, self._partly_reduced(n))
+            first = max((made[v] for v in self._read(n, made)), default=0) if len(groups) > 1 else 0
+            place = next((k for k in range(first, len(keys)) if keys[k] == key), len(keys))
+            if place == len(keys):
+                keys.append(key)
+                groups.append([])
+            groups[place].append(n)
+            made |= dict.fromkeys(n.op.results, place)
+        return groups
+
+    def _read(self, n: Node, made: Container[Value]) -> set[Value]:
+        """What the node reads of these values, by way of what its loops compute again."""
+        found, seen = set[Value](), set[Value]()
+        todo = [*n.op.operands]
+        while todo:
+            v = todo.pop()
+            if v in made:
+                found.add(v)
+            elif v not in seen and v not in self.view.places and v in self.view.producers:
+                seen.add(v)
+                todo += self.view.producers[v].operands
+        return found
 
     def _lines(self, nodes: list[Node]) -> tuple[str, ...]:
         """Of the user's code: what the nodes compute, up to what was reduced or kept, or is in memory."""

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 import jstitch
+from jstitch.passes.base.profile import Profile
+from jstitch.passes.fuse.find_recurrences import find_recurrences
+from jstitch.passes.lower.check_kernel import check_kernel
+from jstitch.passes.lower.lower_kernel import lower_kernel
+from tests.contexts import CPU, H200, on
 from tests.fuzz.loops import Loop, draw
+from tests.passes.test_own_columns import graph_of
 
 FEW, MANY = 16, 2000
 OPTIONS = jstitch.CompileOptions(strict=True, verify=True)
@@ -29,6 +35,18 @@ def test_a_drawn_loop(seed: int) -> None:
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype), loop.about
         off, allowed = _distance(ours, best), _distance(theirs, best)
         assert off <= 4 * allowed + TOLERANCE[loop.dtype] * (1 + _size(best)), loop.about
+
+
+@pytest.mark.parametrize("profile", [CPU.profile, H200.profile], ids=["cpu", "h200"])
+@pytest.mark.parametrize("seed", [*range(FEW), 379])
+def test_the_kernel_of_a_drawn_loop_keeps_its_order(seed: int, profile: Profile) -> None:
+    """Read, written and bounded as it should be, on targets that order their loops in other ways, too."""
+    loop, context = draw(seed), on(profile, tune="off")
+    arguments = [np.asarray(x).astype(loop.dtype) for x in loop.arguments]
+    graph = graph_of(loop.function, arguments, context)
+    for pattern in find_recurrences(graph, context).patterns:
+        kernel = lower_kernel("k", pattern.ops, pattern.inputs, pattern.outputs, profile)
+        assert check_kernel(kernel) == (), loop.about
 
 
 def _in_float64(loop: Loop, arguments: list[Any]) -> list[Any]:

@@ -85,6 +85,8 @@ class _Cell:
         loop, outputs = self.pattern.loop, set(self.pattern.outputs)
         if any(not is_free(op) for op in self.pattern.around):
             raise CannotLowerError(AROUND)
+        if not outputs <= {*(s.result for s in loop.stacks), *(c.result for c in loop.carries)}:
+            raise CannotLowerError("the loop hands on what it does not make")
         self.ops = [op for op in self.pattern.around if is_free(op)]
         self.ops += [_renamed(op, loop.given) for op in loop.ops if op.results[0] not in loop.numbers]
         self.producers = {v: op for op in self.ops for v in op.results}

@@ -38,7 +38,7 @@ def test_a_drawn_loop(seed: int) -> None:
 
 
 @pytest.mark.parametrize("profile", [CPU.profile, H200.profile], ids=["cpu", "h200"])
-@pytest.mark.parametrize("seed", [*range(FEW), 379])
+@pytest.mark.parametrize("seed", [*range(FEW), 379, 508])
 def test_the_kernel_of_a_drawn_loop_keeps_its_order(seed: int, profile: Profile) -> None:
     """Read, written and bounded as it should be, on targets that order their loops in other ways, too."""
     loop, context = draw(seed), on(profile, tune="off")

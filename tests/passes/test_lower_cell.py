@@ -192,6 +192,14 @@ def test_small_and_empty_arrays(shape: tuple[int, ...]) -> None:
     is_near(jstitch.jit(normed, options=OPTIONS)(x), jax.jit(normed)(x))
 
 
+def test_what_a_loop_hands_on_unchanged() -> None:
+    def f(x: Array) -> Any:
+        return lax.scan(lambda c, _: (c, c), x, None, length=9)
+
+    (x,) = arrays((5, 7))
+    is_near(jstitch.jit(f, options=OPTIONS)(x), jax.jit(f)(x))
+
+
 def test_rows_that_no_cache_holds_stay() -> None:
     graph = graph_of(normed, [jax.ShapeDtypeStruct((50_000, 10_000_000), np.float32)], CPU)
     (why,) = find_recurrences(graph, on(CPU.profile, tune="off")).refused.values()

@@ -19,14 +19,13 @@ from jstitch.codegen.kernel_ir import Kernel
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.types import TensorType
-from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free, make_pattern, with_constants
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.cost.recurrence_cost import xla_cost_of
 from jstitch.passes.fuse.convexity import waits_for_itself
 from jstitch.passes.fuse.gate import MARGINS
-from jstitch.passes.graph.find_recurrence import Recurrence, find_recurrence, may_recur
+from jstitch.passes.graph.find_recurrence import Recurrence, find_recurrence, may_recur, takes_loops
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.lower.lower_recurrence import gathers
@@ -54,10 +53,8 @@ class Recurrences:
 
 
 def find_recurrences(frame: Graph, context: Context) -> Recurrences:
-    """Every loop of the frame that a kernel can be. FusionStitching as published has none."""
-    options = context.options
-    left = "recurrences" in options.without or options.planner in PRESETS
-    if left:
+    """Every loop of the frame that a kernel can be."""
+    if not takes_loops(context):
         return Recurrences()
     found: list[FusionPattern] = []
     refused: dict[Op, Reason] = {}

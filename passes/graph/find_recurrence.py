@@ -22,6 +22,8 @@ from jstitch.ir.ops.build import convert, dynamic_slice
 from jstitch.ir.reason import Reason
 from jstitch.ir.scope import together
 from jstitch.ir.types import DType, TensorType
+from jstitch.options import PRESETS
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.rewrite import Producer, is_control
 from jstitch.passes.graph.count_turns import Counter, count_turns
 from jstitch.passes.graph.turn_numbers import turn_numbers
@@ -83,6 +85,12 @@ class Recurrence:
     @property
     def turn(self) -> Var:
         return Var(TURN, self.turns)
+
+
+def takes_loops(context: Context) -> bool:
+    """Whether loops may be kernels, and are made ready for it. FusionStitching as published has none."""
+    options = context.options
+    return "recurrences" not in options.without and options.planner not in PRESETS
 
 
 def may_recur(op: Op) -> bool:

@@ -13,11 +13,11 @@ from dataclasses import replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
-from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.product_side import PRODUCT, Side
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 from jstitch.passes.graph.dce import dce
+from jstitch.passes.graph.find_recurrence import takes_loops
 from jstitch.passes.graph.turn_stacks import TurnStacks, product_of_turns, stacks_of
 
 MOST = 4  # times the memory of a loop's own stacks
@@ -25,8 +25,7 @@ MOST = 4  # times the memory of a loop's own stacks
 
 def hoist_products(graph: Graph, context: Context) -> Graph:
     """The graph with such products before their loops, on a GPU."""
-    options = context.options
-    if context.machine.device is None or "recurrences" in options.without or options.planner in PRESETS:
+    if context.machine.device is None or not takes_loops(context):
         return graph
     live = dce(graph)
     found = rewrite(live, _rule)

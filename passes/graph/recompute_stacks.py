@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, build, lookup
-from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.rewrite import Producer, is_control, map_frames
 from jstitch.passes.graph.dce import dce
+from jstitch.passes.graph.find_recurrence import takes_loops
 from jstitch.passes.graph.turn_stacks import SLICE, stacks_of
 
 CHEAP = 6.0  # cycles of an element, about those of a load and a store from beyond the caches
@@ -27,12 +27,18 @@ MOST_OPS, MOST_SOURCES = 6, 2
 
 def recompute_stacks(graph: Graph, context: Context) -> Graph:
     """The graph without stacks that are only read by other loops, and are little work to make of others."""
-    options = context.options
-    if "recurrences" in options.without or options.planner in PRESETS:
+    if not takes_loops(context):
         return graph
     live = dce(graph)
-    found = map_frames(live, _rewritten)
-    return found if any(a is not b for a, b in zip(found.ops, live.ops, strict=False)) else graph
+    changed: list[Graph] = []
+
+    def again(frame: Graph) -> Graph:
+        found = _rewritten(frame)
+        changed.extend([found] if found is not frame else [])
+        return found
+
+    found = map_frames(live, again)
+    return found if changed else graph
 
 
 @dataclass(frozen=True)

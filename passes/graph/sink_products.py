@@ -18,14 +18,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import build, lookup
+from jstitch.ir.ops import build
 from jstitch.ir.types import TensorType
-from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.product_side import PRODUCT, Side
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 from jstitch.passes.graph.dce import dce
-from jstitch.passes.graph.turn_stacks import TurnStacks, product_of_turns, stacks_of
+from jstitch.passes.graph.find_recurrence import takes_loops
+from jstitch.passes.graph.turn_stacks import TurnStacks, product_of_turns, turns_of
 
 SUM = "stablehlo.add"
 TRANSPOSE = "stablehlo.transpose"
@@ -34,8 +34,7 @@ UPDATE = "stablehlo.dynamic_update_slice"
 
 def sink_products(graph: Graph, context: Context) -> Graph:
     """The graph with such products behind their loops."""
-    options = context.options
-    if "recurrences" in options.without or options.planner in PRESETS:
+    if not takes_loops(context):
         return graph
     live = dce(graph)  # what nobody reads is no reader of a product
     found = rewrite(live, _rule)
@@ -58,8 +57,8 @@ class _Sunk:
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:
-    found = stacks_of(op, producer)
-    return None if found is None else _Loop(op, found.counter, producer).sunk()
+    counter = turns_of(op, producer)
+    return None if counter is None else _Loop(op, counter, producer).sunk()
 
 
 @dataclass(eq=False)
@@ -120,14 +119,8 @@ class _Loop(TurnStacks):
 
     def stack(self, place: int) -> _Sunk | None:
         """A stack of products with something that is the same in all turns."""
-        before, after = self.body.inputs[place], self.body.outputs[place]
-        update = self.producers.get(after)
-        if update is None or not lookup(update.name).in_place or not self.is_link(before, after):
-            return None
-        whole, v, start, *_ = update.operands
-        if whole is not before or not self.goes_through(whole, v.shape) or not self.in_order(start):
-            return None
-        made, moves = self.maker(v)
+        part = self.part_at(place)
+        made, moves = self.maker(part) if part is not None else (None, ())
         if made is None or made.name != PRODUCT or Side.of(made, 0).batch:
             return None
         if not self.is_given(made.operands[1]) or self.is_given(made.operands[0]):

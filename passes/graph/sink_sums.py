@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.types import TensorType
-from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.rewrite import Producer, Replacement, is_control, rewrite
 from jstitch.passes.graph.count_turns import count_turns
 from jstitch.passes.graph.dce import dce
+from jstitch.passes.graph.find_recurrence import takes_loops
 
 SUM = "stablehlo.add"
 
@@ -41,8 +41,7 @@ class _Sum:
 
 def sink_sums(graph: Graph, context: Context) -> Graph:
     """The graph with the sums of such loops behind them, where loops may be kernels."""
-    options = context.options
-    if "recurrences" in options.without or options.planner in PRESETS:
+    if not takes_loops(context):
         return graph
     live = dce(graph)  # what nobody reads is no reader of a sum
     found = rewrite(live, _rule)

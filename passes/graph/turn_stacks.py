@@ -64,17 +64,23 @@ class TurnStacks:
     def left(self) -> dict[int, Value]:
         """Places of stacks -> the value of which each turn leaves a part, whatever its shape there."""
         found: dict[int, Value] = {}
-        for n, (before, after) in enumerate(zip(self.body.inputs, self.body.outputs, strict=True)):
-            update = self.producers.get(after)
-            if self.start is None or update is None or not lookup(update.name).in_place:
-                continue
-            whole, v, start, *_ = update.operands
-            fits = whole is before and self.goes_through(whole, v.shape) and self.in_order(start)
-            if fits and self.is_link(before, after):
+        for n in range(len(self.body.inputs)):
+            v = self.part_at(n)
+            if v is not None:
                 while (made := self.producers.get(v)) is not None and build.is_reshape(made):
                     (v,) = made.operands
                 found[n] = v
         return found
+
+    def part_at(self, place: int) -> Value | None:
+        """What a turn leaves in the stack that is carried there; None where that is none."""
+        before, after = self.body.inputs[place], self.body.outputs[place]
+        update = self.producers.get(after)
+        if self.start is None or update is None or not lookup(update.name).in_place:
+            return None
+        whole, v, start, *_ = update.operands
+        fits = whole is before and self.goes_through(whole, v.shape) and self.in_order(start)
+        return v if fits and self.is_link(before, after) else None
 
     def is_link(self, before: Value, after: Value) -> bool:
         """Whether turns do nothing with a carried value but make the next from it."""
@@ -110,13 +116,18 @@ class TurnStacks:
 
 
 def stacks_of(op: Op, producer: Producer) -> TurnStacks | None:
+    counter = turns_of(op, producer)
+    return None if counter is None else TurnStacks(op, counter, producer)
+
+
+def turns_of(op: Op, producer: Producer) -> Counter | None:
     """Of a loop of tensors that turns a known number of times, twice at least."""
     if not is_control(op) or len(op.regions) != 2 or not op.regions[0].inputs:
         return None
     if not all(isinstance(v.type, TensorType) for v in (*op.uses, *op.results)):
         return None
     counter = count_turns(op, producer)
-    return None if counter is None or counter.trips < 2 else TurnStacks(op, counter, producer)
+    return None if counter is None or counter.trips < 2 else counter
 
 
 def product_of_turns(

@@ -174,7 +174,13 @@ def test_what_a_turn_reads_later_is_not_written_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "loops"), [({}, 0), ({"without": ("sink_products",)}, 0), ({"without": ("recurrences",)}, 2)]
+    ("options", "loops"),
+    [
+        ({}, 0),
+        ({"without": ("sink_products",)}, 0),
+        ({"without": ("recompute_stacks",)}, 0),
+        ({"without": ("recurrences",)}, 2),
+    ],
 )
 def test_what_is_switched_off_runs_otherwise(options: dict[str, Any], loops: int) -> None:
     f, args = GRADIENTS["lstm"]

@@ -133,7 +133,8 @@ class CompileOptions:
     calibrated: reckon with what `jstitch calibrate` measured on this machine, where it did.
     async_compile: `jit` runs XLA's version until the stitched one is compiled, in the background.
     export_kernels: `jax.export` keeps stitched kernels, instead of portable operations.
-    verify: check every IR between passes. strict: raise where the default is to fall back to XLA.
+    verify: check every IR between passes, not only the kernels that are built. strict: raise where the
+    default is to fall back to XLA.
     Raises OptionError on values that a field cannot have.
     """
 

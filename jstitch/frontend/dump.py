@@ -26,7 +26,6 @@ from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
 from jstitch.passes.base.run_passes import Step
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.print_plan import print_plan
-from jstitch.passes.lower.check_kernel import check_kernel
 
 SCHEMA = 1  # of a kernel's .json
 AFTER = "after_"  # a pass's name follows
@@ -90,14 +89,6 @@ class Dump:
             if problems:
                 raise VerifyError("a disjoint, acyclic plan with all its reasons", "; ".join(problems))
         self.text("plan.txt", lambda: print_plan(plan))
-
-    def check(self, kernel: Kernel, where: str) -> None:
-        """Raise VerifyError when the kernel could read or write where or when it must not."""
-        problems = check_kernel(kernel) if self.verify else ()
-        if problems:
-            raise VerifyError(
-                "a kernel that keeps its bounds and its order", "; ".join(problems), where=where
-            )
 
     def kernel(self, pattern: FusionPattern, forms: Mapping[str, Kernel], made: backend.Built) -> None:
         """A kernel as it was lowered, then as each pass changed it. forms: by the files' endings."""

@@ -42,6 +42,7 @@ from jstitch.passes.fuse.plan_tree import contract_tree, plan_tree
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
 from jstitch.passes.lower.build_nest import CannotLowerError
+from jstitch.passes.lower.check_kernel import verify_kernel
 from jstitch.passes.lower.choose_template import best_kernel
 from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
 from jstitch.passes.lower.rewrite_ops import speaks_of
@@ -301,19 +302,19 @@ class _Builder:
         return self._kernels[pattern]
 
     def _scheduled(self, kernel: Kernel) -> dict[str, Kernel]:
-        """The kernel, and what each pass makes of it, all checked, by the endings of their files."""
-        forms: dict[str, Kernel] = {}
+        """The kernel, and what each pass makes of it, by the endings of their files.
 
-        def add(ending: str, form: Kernel) -> None:
-            self.dump.check(form, f"{form.name}, {ending}")
-            forms[ending] = form
+        What is built is checked; with `verify`, all of them. Raises VerifyError.
+        """
+        forms = {"kernel": kernel}
 
         def after(step: Step[Kernel]) -> None:
             if step.changed:
-                add(AFTER + step.name, step.value)
+                forms[AFTER + step.name] = step.value
 
-        add("kernel", kernel)
         schedule_kernel(kernel, self.context, self.scheduling, after)
+        for ending in forms if self.dump.verify else [*forms][-1:]:
+            verify_kernel(forms[ending], f"{kernel.name}, {ending}")
         return forms
 
     def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:

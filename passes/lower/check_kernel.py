@@ -11,6 +11,7 @@ element by element (`check_flow`): reads of what nobody wrote, writes that race,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 from jstitch.codegen.kernel_ir import (
     FLAT_ALIGN,
@@ -32,6 +33,7 @@ from jstitch.codegen.kernel_ir import (
 )
 from jstitch.codegen.print_index import print_index
 from jstitch.codegen.tile_lives import lane_lives
+from jstitch.errors import VerifyError
 from jstitch.ir.index import Index
 from jstitch.passes.lower.check_bounds import check_bounds
 from jstitch.passes.lower.check_flow import check_flow
@@ -43,6 +45,12 @@ def check_kernel(kernel: Kernel) -> tuple[str, ...]:
     wrong = *_memory(kernel), *_written_twice(kernel), *_aliases(kernel), *_instructions(kernel)
     found = list(dict.fromkeys(wrong))
     return tuple(found or dict.fromkeys(check_flow(kernel)))
+
+
+def verify_kernel(kernel: Kernel, where: str) -> None:
+    """Raise VerifyError when the kernel could read or write where or when it must not."""
+    if problems := check_kernel(kernel):
+        raise VerifyError("a kernel that keeps its bounds and its order", "; ".join(problems), where=where)
 
 
 # -- memory ----------------------------------------------------------------------------------------------
@@ -68,7 +76,7 @@ def _memory(kernel: Kernel) -> Iterator[str]:
             if p.buffer not in known
         )
     yield from _streams(kernel)
-    yield from _overlaps("phases", [(b, _phases(kernel, b)) for b in kernel.scratch])
+    yield from _overlaps("phases", _live_scratch(kernel))
     for phase in kernel.phases:
         for lane in phase.lanes:
             yield from _overlaps("stages", _live_tiles(lane))
@@ -101,8 +109,13 @@ def _written_twice(kernel: Kernel) -> Iterator[str]:
                     yield f"phase {p}: lanes {first} and {q} store the same elements of {i.buffer.name}"
 
 
-def _phases(kernel: Kernel, buffer: Buffer) -> list[int]:
-    return [p for p, _, _, i in kernel.instructions() if not isinstance(i, Let) and i.buffer is buffer]
+def _live_scratch(kernel: Kernel) -> list[tuple[Buffer, list[int]]]:
+    """Scratch memory with the phases that touch it."""
+    phases: dict[Buffer, list[int]] = {b: [] for b in kernel.scratch}
+    for p, _, _, i in kernel.instructions():
+        if not isinstance(i, Let) and i.buffer in phases:
+            phases[i.buffer].append(p)
+    return [*phases.items()]
 
 
 def _live_tiles(lane: Lane) -> list[tuple[Buffer, list[int]]]:
@@ -112,13 +125,10 @@ def _live_tiles(lane: Lane) -> list[tuple[Buffer, list[int]]]:
 
 def _overlaps(what: str, live: Sequence[tuple[Buffer, list[int]]]) -> Iterator[str]:
     """Buffers that share bytes while both are alive."""
-    for n, (a, times) in enumerate(live):
-        for b, others in live[n + 1 :]:
-            apart = a.offset + a.type.nbytes <= b.offset or b.offset + b.type.nbytes <= a.offset
-            if apart or not times or not others:
-                continue
-            if min(times) <= max(others) and min(others) <= max(times):
-                yield f"{a.name} and {b.name} share bytes in the same {what}"
+    lives = [(b, b.offset, b.offset + b.type.nbytes, min(at), max(at)) for b, at in live if at]
+    for (a, low, high, first, last), (b, start, end, begin, until) in combinations(lives, 2):
+        if low < end and start < high and first <= until and begin <= last:
+            yield f"{a.name} and {b.name} share bytes in the same {what}"
 
 
 def _aliases(kernel: Kernel) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,8 +15,11 @@ from jax.experimental import io_callback
 from transform_support import assert_same
 
 import jstitch
+from jstitch import frontend
+from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend import lowering
 from jstitch.frontend.mlir import ir, stablehlo
+from jstitch.passes.lower.choose_template import best_kernel
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 LENIENT = jstitch.CompileOptions(strict=False)
@@ -114,6 +118,25 @@ def test_a_failing_pipeline_leaves_xlas_operations(pipeline: Any) -> None:
     assert failed.count("stablehlo.") == jstitch.jit(lambda x: with_loop(x)).lower(X).as_text().count(
         "stablehlo."
     )
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_kernel_that_breaks_its_rules_is_not_built(monkeypatch: Any, verify: bool) -> None:
+    """Whatever the options: here nobody writes the result."""
+
+    def broken(*about: Any) -> Kernel:
+        return replace(best_kernel(*about), phases=())
+
+    monkeypatch.setattr(frontend.rewrite, "best_kernel", broken)
+    since = jstitch.record_count()
+    options = jstitch.CompileOptions(strict=False, verify=verify, tune="off")
+
+    def f(x: Any) -> Any:
+        return x * lax.rsqrt((x * x).mean(-1, keepdims=True))
+
+    with pytest.warns(jstitch.JstitchWarning, match="never written"):
+        assert_same(jstitch.jit(f, options=options)(X), jax.jit(f)(X))
+    assert jstitch.last_report(since)[0].kernels == 0
 
 
 def test_strict_raises(pipeline: Any) -> None:

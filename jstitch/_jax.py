@@ -20,6 +20,8 @@ from jax._src import traceback_util as _traceback_util
 from jax._src import util as _util
 from jax._src.interpreters import mlir as _mlir
 from jax._src.interpreters import partial_eval as _pe
+from jax._src.lib import hlo as _hlo
+from jax._src.lib import xla_client as _xla_client
 from jax._src.named_sharding import UNSPECIFIED
 from jax._src.sharding_impls import ShardingContext, SPMDAxisContext
 from jax._src.source_info_util import Scope, Transform
@@ -237,17 +239,38 @@ def make_tokens(tokens: dict[Any, Any]) -> Any:
 
 
 def partitioned(axis_context: Any) -> str | None:
-    """Why XLA's SPMD partitioner will cut this module, or None if shapes are per-device already.
+    """Why XLA's SPMD partitioner will cut a part of this module, or None if shapes are per-device already,
+    or none are.
 
     Why private: the lowering context is the only place that knows.
     """
-    if isinstance(axis_context, ShardingContext) and axis_context.num_devices > 1:
-        return f"automatic SPMD partitioning over {axis_context.num_devices} devices"
     if isinstance(axis_context, SPMDAxisContext):
         automatic = set(axis_context.mesh.axis_names) - set(axis_context.manual_axes)
         if any(axis_context.mesh.shape[name] > 1 for name in automatic):
             return f"shard_map leaves mesh axes {sorted(map(str, automatic))} to automatic partitioning"
     return None
+
+
+def count_devices(axis_context: Any) -> int:
+    """How many devices XLA's partitioner will divide all of this module over; 0 where it will not.
+
+    Why private: as `partitioned`.
+    """
+    return axis_context.num_devices if isinstance(axis_context, ShardingContext) else 0
+
+
+def uses_shardy() -> bool:
+    """Whether shardings are written in Shardy's words. Why private: the setting has no public reader."""
+    return bool(_config.use_shardy_partitioner.value)
+
+
+def stablehlo_of_hlo(text: str) -> bytes:
+    """HLO, as XLA prints it, as MLIR bytecode.
+
+    Why private: JAX gives programs to XLA and takes none back.
+    """
+    module = _hlo.hlo_module_from_text(text)
+    return bytes(_xla_client._xla.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto()))
 
 
 def is_static_shape(aval: Any) -> bool:

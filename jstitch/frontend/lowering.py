@@ -19,6 +19,7 @@ from jstitch.codegen.backend import Backend
 from jstitch.errors import CannotFuseError, JstitchWarning
 from jstitch.frontend.call import StitchedName
 from jstitch.frontend.custom_call import emit_stand_in, part_results
+from jstitch.frontend.divide import rewrite_divided
 from jstitch.frontend.mlir import ir
 from jstitch.frontend.observe import enclosing, needs_stand_in
 from jstitch.frontend.op_times import with_times
@@ -65,7 +66,7 @@ def _lower_stitched(
     """
     label, options = _label(ctx, name), name.options
     with recording(label):
-        reason = _why_plain(ctx, args)
+        reason = _why_plain(ctx, args) or _why_undivided(ctx, name)
         target = find_target(platform, options) if reason is None else reason
         if isinstance(target, str):
             note(reason=target)
@@ -74,7 +75,7 @@ def _lower_stitched(
         pause = nullcontext() if options.tune == "measure" else collector_paused()
         context = with_times(Context(options, target.profile))
         with pause:
-            return _Call(ctx, args, context, name, label, target.backend).lower(params["jaxpr"])
+            return _Call(ctx, args, context, name, label, target.backend, platform).lower(params["jaxpr"])
 
 
 def _leave(
@@ -105,6 +106,21 @@ def _why_plain(ctx: Any, args: Sequence[Any]) -> str | None:
     return _jax.partitioned(ctx.module_context.axis_context)
 
 
+def _why_undivided(ctx: Any, name: str) -> str | None:
+    """Why the call stays XLA's where the program is for several devices."""
+    count = _jax.count_devices(ctx.module_context.axis_context)
+    if count <= 1:
+        return None
+    if not _jax.uses_shardy():
+        return f"automatic SPMD partitioning over {count} devices, by GSPMD: only Shardy's is known"
+    if not _jax.is_program(ctx, name):
+        return (
+            f"automatic SPMD partitioning over {count} devices of a program of which this is a part:"
+            " jit all of it with jstitch.jit"
+        )
+    return None
+
+
 class _Call:
     """One stitched call at the end of one block."""
 
@@ -116,6 +132,7 @@ class _Call:
         function: str,
         name: str,
         backend: Backend,
+        platform: str,
     ) -> None:
         """function: what is called. name: the same, with the transformations around it."""
         self.ctx = ctx
@@ -124,6 +141,7 @@ class _Call:
         self.function = function
         self.name = name
         self.backend = backend
+        self.platform = platform
         self.block = ir.InsertionPoint.current.block
 
     def lower(self, jaxpr: Any) -> list[Any]:
@@ -169,6 +187,21 @@ class _Call:
         module = self.ctx.module_context.module
         donated = donation_map(args)
         arguments = program_arguments(args, results) if _jax.is_program(self.ctx, self.function) else None
+        if _jax.count_devices(self.ctx.module_context.axis_context) > 1:
+            return rewrite_divided(
+                old,
+                args,
+                results,
+                module,
+                self.context,
+                self.name,
+                self.backend,
+                platform=self.platform,
+                arguments=[_argument_attributes(value) for value in args],
+                returned=_result_attributes(results),
+                donated=donated,
+                own=arguments,
+            )
         new = rewrite(
             old,
             args,
@@ -240,6 +273,18 @@ def _argument_attributes(value: Any) -> Mapping[str, Any]:
         return {}
     attributes = ir.DictAttr(ir.ArrayAttr(function.attributes["arg_attrs"])[value.arg_number])
     return {named.name: named.attr for named in attributes}
+
+
+def _result_attributes(results: Sequence[Any]) -> list[Mapping[str, Any]]:
+    """Of the entry function; none where it returns something else than this."""
+    function = ir.InsertionPoint.current.block.owner.operation
+    kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    if "res_attrs" not in function.attributes or list(kind.results) != [value.type for value in results]:
+        return [{}] * len(results)
+    return [
+        {named.name: named.attr for named in ir.DictAttr(attributes)}
+        for attributes in ir.ArrayAttr(function.attributes["res_attrs"])
+    ]
 
 
 def _erase(operations: Sequence[Any], keep: Sequence[Any] = ()) -> None:

@@ -1,4 +1,4 @@
-"""The one import of jaxlib's MLIR bindings: core IR and the StableHLO, CHLO and func dialects.
+"""The one import of jaxlib's MLIR bindings: core IR and the StableHLO, CHLO, Shardy and func dialects.
 
 module = parse_module(text_or_bytes)
 """
@@ -11,9 +11,12 @@ from typing import Any
 
 from jax.interpreters import mlir as jax_mlir
 from jaxlib.mlir import ir
-from jaxlib.mlir.dialects import chlo, func, stablehlo
+from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 
-__all__ = ["chlo", "func", "ir", "make_context", "module_bytes", "parse_module", "print_ops", "stablehlo"]
+__all__ = [
+    *("chlo", "func", "ir", "sdy", "stablehlo"),
+    *("make_context", "module_bytes", "parse_module", "print_ops"),
+]
 
 _PORTABLE = b"ML\xefR"
 

@@ -21,7 +21,7 @@ from jstitch.frontend.asked_gate import PREPARATIONS, AskedGate, Form, Preparati
 from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.dump import AFTER, Dump, open_dump
 from jstitch.frontend.exporter import export_graph
-from jstitch.frontend.importer import import_ops
+from jstitch.frontend.importer import Imported, import_ops
 from jstitch.frontend.loop_gate import gate_loops
 from jstitch.frontend.measured_gate import ELSEWHERE, Gate, measured_gate
 from jstitch.frontend.mlir import print_ops
@@ -73,9 +73,26 @@ def rewrite(
     donated: inputs whose memory may be written -> the output that takes it. arguments: where the call is the
     whole program, those of its inputs that are the program's arguments.
     """
-    imported = import_ops(ops, args, results, module)
+    imported, text = import_ops(ops, args, results, module), partial(print_ops, ops)
+    return rewrite_imported(
+        imported, text, module, context, name, backend, donated=donated, arguments=arguments
+    )
+
+
+def rewrite_imported(
+    imported: Imported,
+    text: Callable[[], str],
+    module: Any,
+    context: Context,
+    name: str,
+    backend: Backend,
+    *,
+    donated: Mapping[int, int | None],
+    arguments: Collection[int] | None = None,
+) -> list[Any] | None:
+    """The same of ops that were imported. text: what they are, for those who look."""
     dump = open_dump(context, name)
-    dump.text("input.mlir", lambda: print_ops(ops))
+    dump.text("input.mlir", text)
     taken = _names.setdefault(module, set())
     stitched = rewrite_graph(
         imported.graph, context, name, dump, backend, donated=donated, arguments=arguments, taken=taken

@@ -36,21 +36,25 @@ class AnalysisError(JstitchError):
 
 def device_sharding(spec: DeviceSpec) -> NamedSharding:
     """Whole arrays on one imagined device. Raises AnalysisError when JAX's CUDA plugin is not installed."""
+    return NamedSharding(device_mesh(spec, 1), PartitionSpec())  # type: ignore[no-untyped-call]
+
+
+def device_mesh(spec: DeviceSpec, count: int) -> Mesh:
+    """Some imagined devices in a row. Raises AnalysisError when JAX's CUDA plugin is not installed."""
     # First JAX's own devices, as without us: they must not depend on whether something was analysed before.
     jax.devices()
     try:
-        topology = _topology(spec)
+        topology = _topology(spec, count)
     except NotImplementedError:
         with _without_device_checks():
             _plugin().initialize()
-        topology = _topology(spec)
-    whole = PartitionSpec()  # type: ignore[no-untyped-call]
-    return NamedSharding(Mesh(np.array(topology.devices), ("device",)), whole)
+        topology = _topology(spec, count)
+    return Mesh(np.array(topology.devices), ("device",))
 
 
-def _topology(spec: DeviceSpec) -> Any:
+def _topology(spec: DeviceSpec, count: int) -> Any:
     return topologies.get_topology_desc(
-        platform="cuda", topology_name="", target_config=to_target_config(spec), topology="1x1x1"
+        platform="cuda", topology_name="", target_config=to_target_config(spec), topology=f"1x1x{count}"
     )
 
 

@@ -45,7 +45,7 @@ OPTIONAL_PASSES = (
         "narrow_products",
     ),
     *("join_sums", "merge_products", "swap_products", "align_rows", "turn_products", "lead_products"),
-    *("cse", "chunk_rows", "clone_broadcasts", "clone_indices", "leave_sums", "leave_unset"),
+    *("cse", "group_collectives", "chunk_rows", "clone_broadcasts", "clone_indices", "leave_sums", "leave_unset"),
     *("merge_patterns", "choose_schedules", "hand_over"),
     *("recompute_outputs", "split_prologues", "pack_patterns", "tile_chains"),
     *("bound_exponents", "divide_by_invariants", "tile_products", "round_products"),

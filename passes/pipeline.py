@@ -29,6 +29,7 @@ from jstitch.passes.graph.clone_indices import clone_indices
 from jstitch.passes.graph.cse import cse
 from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.fold_constants import fold_constants
+from jstitch.passes.graph.group_collectives import group_collectives
 from jstitch.passes.graph.hoist_products import hoist_products
 from jstitch.passes.graph.join_sums import join_sums
 from jstitch.passes.graph.lead_products import lead_products
@@ -85,6 +86,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     replace(_CANONICALIZE, name="canonicalize_again"),
     _any_target(cse),
     _any_target(dce),
+    _any_target(group_collectives),
     graph_pass("chunk_rows", run_on=chunk_rows, about=chunk_rows),
     _any_target(clone_broadcasts),
     graph_pass("clone_indices", run_on=clone_indices, about=clone_indices),

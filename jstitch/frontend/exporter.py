@@ -20,7 +20,7 @@ from jstitch.frontend.locations import make_location
 from jstitch.frontend.mlir import func, ir, make_context, stablehlo
 from jstitch.frontend.source import Source, captured_values, clone
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import KERNEL, NO_FUSE, OPS, UNSET, build
+from jstitch.ir.ops import COLLECTIVES, KERNEL, NO_FUSE, OPS, UNSET, build
 from jstitch.ir.scope import plain_scope
 from jstitch.ir.types import Type
 
@@ -87,6 +87,8 @@ class _Exporter:
     def export_op(self, op: Op, operands: list[ir.Value]) -> Sequence[ir.Value]:
         if op.name == KERNEL:
             return self.export_kernel(op, operands)
+        if op.name == COLLECTIVES:
+            return self.export_body(op, operands)
         if op.name == NO_FUSE:
             return operands
         if op.name == UNSET:
@@ -99,6 +101,10 @@ class _Exporter:
         if self.emit_kernel is not None:
             with ir.Location.name(_display_name(op), _locations(op)):
                 return self.emit_kernel(op, operands)
+        return self.export_body(op, operands)
+
+    def export_body(self, op: Op, operands: list[ir.Value]) -> list[ir.Value]:
+        """Its ops in its place."""
         self.values.update(zip(op.regions[0].inputs, operands, strict=True))
         return self.export(op.regions[0])
 

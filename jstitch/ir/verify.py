@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import KERNEL, OPS, lookup
+from jstitch.ir.ops import COLLECTIVES, KERNEL, OPS, lookup
 from jstitch.ir.ops.rules import complaints
 from jstitch.ir.printer import print_graph
 
@@ -80,17 +80,17 @@ def _verify_op(op: Op) -> Iterator[Diagnostic]:
     if op.name not in OPS:
         if op.attrs.get("num_operands", len(op.operands)) > len(op.operands):
             yield Diagnostic(op, f"expected {op.attrs['num_operands']} operands, found {len(op.operands)}")
-    elif op.name == KERNEL:
-        yield from (Diagnostic(op, m) for m in _kernel_complaints(op))
+    elif op.name in (KERNEL, COLLECTIVES):
+        yield from (Diagnostic(op, m) for m in _body_complaints(op))
     else:
         yield from (Diagnostic(op, m) for m in complaints(op, lookup(op.name)))
 
 
-def _kernel_complaints(op: Op) -> Iterator[str]:
+def _body_complaints(op: Op) -> Iterator[str]:
     if len(op.regions) != 1:
         yield f"expected one body, found {len(op.regions)} regions"
         return
     (body,) = op.regions
     for what, inner, outer in (("input", body.inputs, op.operands), ("output", body.outputs, op.results)):
         if [v.type for v in inner] != [v.type for v in outer]:
-            yield f"the body's {what}s differ in type or number from the kernel's"
+            yield f"the body's {what}s differ in type or number from the op's"

@@ -1,5 +1,6 @@
 """Control flow: `while`, `case` and `if`, whose regions are frames of their own; the stitched kernel; the
-boundary that the user put between kernels; memory that nobody has written.
+boundary that the user put between kernels; memory that nobody has written; collectives that do not wait for
+one another.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from jstitch.ir.types import DType
 KERNEL = "jstitch.kernel"
 NO_FUSE = "jstitch.no_fuse"
 UNSET = "jstitch.unset"
+COLLECTIVES = "jstitch.collectives"
 BARRIER = "stablehlo.optimization_barrier"  # what NO_FUSE is in a program that was not stitched yet
 
 
@@ -37,8 +39,8 @@ def _if(op: Op, predicate: np.ndarray, *arrays: np.ndarray) -> Arrays:
     return evaluate(op.regions[0 if bool(predicate) else 1], (), captured(op, (predicate, *arrays)))
 
 
-def _kernel(op: Op, *arrays: np.ndarray) -> Arrays:
-    """A stitched kernel means what its body means."""
+def _whole(op: Op, *arrays: np.ndarray) -> Arrays:
+    """A stitched kernel means what its body means, and so do collectives."""
     return evaluate(op.regions[0], arrays[: len(op.operands)], captured(op, arrays))
 
 
@@ -53,7 +55,8 @@ def _unset(op: Op) -> Arrays:
 define(OpDef("stablehlo.while", OpClass.CONTROL, _while))
 define(OpDef("stablehlo.case", OpClass.CONTROL, _case))
 define(OpDef("stablehlo.if", OpClass.CONTROL, _if))
-define(OpDef(KERNEL, OpClass.OPAQUE, _kernel))
+define(OpDef(KERNEL, OpClass.OPAQUE, _whole))
+define(OpDef(COLLECTIVES, OpClass.OPAQUE, _whole))
 define(OpDef(UNSET, OpClass.OPAQUE, _unset))
 define(OpDef(NO_FUSE, OpClass.OPAQUE, lambda op, x: (x,)))
 define(OpDef(BARRIER, OpClass.OPAQUE, lambda op, *arrays: arrays))

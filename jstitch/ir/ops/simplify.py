@@ -298,6 +298,17 @@ def _reduce(op: Op, producer: Producer) -> Simpler:
     return x if x.shape == op.result.shape else build.reshape(x, op.result.shape)
 
 
+def _dot(op: Op, _: Producer) -> Simpler:
+    """The special case as the general one."""
+    dimensions = {
+        "lhs_batching_dimensions": (),
+        "rhs_batching_dimensions": (),
+        "lhs_contracting_dimensions": (op.operands[0].tensor.rank - 1,),
+        "rhs_contracting_dimensions": (0,),
+    }
+    return build.op("stablehlo.dot_general", op.operands, op.result.tensor, {**op.attrs, **dimensions})
+
+
 def _extreme(rule: Callable[[DType], float | int | bool]) -> Rule:
     """max(x, smallest) and min(x, largest) are x (NaN too)."""
 
@@ -351,4 +362,5 @@ _RULES: dict[str, Rule] = {
     "stablehlo.maximum": _first(_same, _extreme(smallest)),
     "stablehlo.minimum": _first(_same, _extreme(largest)),
     "stablehlo.reduce": _reduce,
+    "stablehlo.dot": _dot,
 }

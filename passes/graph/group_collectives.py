@@ -1,0 +1,105 @@
+"""Collectives that do not wait for one another, as one op, so that no pattern makes them.
+
+    %1 = all_reduce %a;  %2 = all_reduce %b      ->      %1, %2 = jstitch.collectives %a, %b
+
+XLA starts such collectives at once, or makes one of them: a kernel that reads %1 and makes %b would take that
+away. To every later pass it would read from what it is read by. The members are written one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import networkx as nx
+
+from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.ops import COLLECTIVES
+from jstitch.ir.ops.effects import COLLECTIVE
+from jstitch.passes.base.rewrite import map_frames
+
+
+@dataclass(eq=False)
+class _Joined:
+    """Collectives of one kind: a name and a type. waits: for which groups, by their bits, one by one or through others."""
+
+    kind: tuple[str, str]
+    members: list[Op]
+    waits: int
+
+
+def group_collectives(graph: Graph) -> Graph:
+    """The graph with those of one kind and type that do not wait for one another as one op."""
+    return map_frames(graph, _group) if any(op.name in COLLECTIVE for op in graph.walk()) else graph
+
+
+def _group(frame: Graph) -> Graph:
+    groups = [found.members for found in _find(frame) if len(found.members) > 1]
+    if not groups:
+        return frame
+    grouped = {member for members in groups for member in members}
+    alone = [op for op in frame.ops if op not in grouped]
+    return Graph(frame.inputs, _in_order([*alone, *map(_together, groups)], frame), frame.outputs)
+
+
+def _find(frame: Graph) -> list[_Joined]:
+    """Each joins the latest group that it can: none that it waits for, also once groups are one op each."""
+    groups: list[_Joined] = []
+    behind: dict[Value, int] = {}  # the groups that a value waits for, by their bits
+    for op in frame.ops:
+        waits = 0
+        for v in op.uses:
+            waits |= behind.get(v, 0)
+        if op.name in COLLECTIVE:
+            waits |= _all_of(waits, groups)
+            waits |= 1 << _join(op, waits, groups)
+        behind.update(dict.fromkeys(op.results, waits))
+    return groups
+
+
+def _all_of(waits: int, groups: Sequence[_Joined]) -> int:
+    """What those groups wait for."""
+    found = 0
+    for n, group in enumerate(groups):
+        if waits >> n & 1:
+            found |= group.waits
+    return found
+
+
+def _join(op: Op, waits: int, groups: list[_Joined]) -> int:
+    """The number of the group that the op is put into."""
+    kind = op.name, str(op.operands[0].tensor.dtype)
+    fitting = [n for n, g in enumerate(groups) if g.kind == kind and not waits >> n & 1]
+    if not fitting:
+        groups.append(_Joined(kind, [op], waits))
+        return len(groups) - 1
+    number = fitting[-1]
+    groups[number].members.append(op)
+    for n, group in enumerate(groups):
+        if n == number or group.waits >> number & 1:
+            group.waits |= waits
+    return number
+
+
+def _together(members: Sequence[Op]) -> Op:
+    operands = tuple(dict.fromkeys(v for op in members for v in op.uses))
+    inside = {v: Value(v.type) for v in operands}
+    made = {v: Value(v.type) for op in members for v in op.results}
+    ops = (
+        replace(op, operands=tuple(inside[v] for v in op.uses), results=tuple(made[v] for v in op.results))
+        for op in members
+    )
+    body = Graph(tuple(inside.values()), tuple(ops), tuple(made.values()))
+    return Op(COLLECTIVES, operands, tuple(made), {}, (body,)).located(members[-1])
+
+
+def _in_order(ops: Sequence[Op], frame: Graph) -> tuple[Op, ...]:
+    """Each behind what it reads; else as in the frame, groups where their last one was."""
+    place = {v: n for n, op in enumerate(frame.ops) for v in op.results}
+    own = {op: n for n, op in enumerate(frame.ops)}
+    maker = {v: op for op in ops for v in op.results}
+    waits = nx.DiGraph()
+    waits.add_nodes_from(ops)
+    waits.add_edges_from((maker[v], op) for op in ops for v in op.uses if v in maker)
+    key = {op: own[op] if op in own else max(place[v] for v in op.results) for op in ops}
+    return tuple(nx.lexicographical_topological_sort(waits, key=key.__getitem__))

@@ -20,8 +20,8 @@ from jax._src import traceback_util as _traceback_util
 from jax._src import util as _util
 from jax._src.interpreters import mlir as _mlir
 from jax._src.interpreters import partial_eval as _pe
-from jax._src.lib import hlo as _hlo
-from jax._src.lib import xla_client as _xla_client
+from jax._src.lib import hlo as _hlo  # type: ignore[attr-defined]
+from jax._src.lib import xla_client as _xla_client  # type: ignore[attr-defined]
 from jax._src.named_sharding import UNSPECIFIED
 from jax._src.sharding_impls import ShardingContext, SPMDAxisContext
 from jax._src.source_info_util import Scope, Transform

@@ -1,4 +1,4 @@
-"""Settings for the whole suite, made before jax is imported: four CPU devices, strict and verified passes.
+"""Settings for the whole suite, made before jax is imported: eight CPU devices, strict and verified passes.
 
 `pytest -m gpu` lets JAX take the GPU where there is one.
 """
@@ -11,7 +11,7 @@ import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "" if "gpu" in sys.argv or "-mgpu" in sys.argv else "cpu")
 os.environ["XLA_FLAGS"] = (
-    f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4".strip()
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8".strip()
 )
 os.environ.setdefault("JSTITCH_VERIFY", "1")
 os.environ.setdefault("JSTITCH_STRICT", "1")

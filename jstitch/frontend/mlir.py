@@ -14,8 +14,15 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import chlo, func, sdy, stablehlo
 
 __all__ = [
-    *("chlo", "func", "ir", "sdy", "stablehlo"),
-    *("make_context", "module_bytes", "parse_module", "print_ops"),
+    "chlo",
+    "func",
+    "ir",
+    "make_context",
+    "module_bytes",
+    "parse_module",
+    "print_ops",
+    "sdy",
+    "stablehlo",
 ]
 
 _PORTABLE = b"ML\xefR"

@@ -3,9 +3,9 @@
     f: x f32[64, 32] over "d", 4 devices       ->     x f32[16, 32], w f32[32, 48], and between them
        w f32[32, 48]                                  the collectives that XLA puts there
 
-The program is compiled once as it is. XLA prints what its partitioner leaves of it, the program of one device;
-that is read back, and planned like any other program. So collectives are XLA's own, kernels have the shapes
-of the parts, and no pattern can ask for a collective that XLA would not have needed.
+The program is compiled once as it is. XLA prints what its partitioner leaves of it, the program of one
+device; that is read back, and planned like any other program. So collectives are XLA's own, kernels have the
+shapes of the parts, and no pattern can ask for a collective that XLA would not have needed.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.types import OpaqueType
 from jstitch.xla.compile import device_mesh
 
-PASS = "spmd-partitioning"  # XLA's name of it  # noqa: S105
+PASS = "spmd-partitioning"  # XLA's name of it
 MESH_GROUPS = "replica_groups=mesh["
 OPTIONS: Mapping[str, Any] = {
     "xla_dump_hlo_as_text": True,
     "xla_dump_large_constants": True,
     "xla_dump_hlo_pass_re": PASS,
-    # Groups of devices by their numbers: with a mesh's axes, the order of its devices is lost on the way back.
+    # Groups of devices by their numbers: by a mesh's axes, the order of its devices is lost on the way back.
     "xla_enable_rgv3_materialization": False,
 }
 QUICKLY: Mapping[str, Mapping[str, Any]] = {

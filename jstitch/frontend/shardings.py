@@ -59,7 +59,7 @@ def make_mesh(axes: Axes, devices: Sequence[Any]) -> Mesh:
 def read_sharding(attribute: Any) -> Placed | None:
     """Of an argument or a result; None where it says nothing, or where there is one value for everybody.
 
-    Raises UnknownShardingError for parts of axes, partial sums, meshes whose devices have numbers of their own.
+    Raises UnknownShardingError for parts of axes, partial sums, meshes with an order of devices of their own.
     """
     sharding = sdy.TensorShardingAttr(attribute)
     axes = read_mesh(sharding.mesh_or_ref)

@@ -21,15 +21,18 @@ from jstitch.passes.base.rewrite import map_frames
 
 @dataclass(eq=False)
 class _Joined:
-    """Collectives of one kind: a name and a type. waits: for which groups, by their bits, one by one or through others."""
+    """Collectives of one kind: a name, a type, groups of devices.
 
-    kind: tuple[str, str]
+    waits: for which of all groups, by their bits, itself or through others.
+    """
+
+    kind: tuple[str, ...]
     members: list[Op]
     waits: int
 
 
 def group_collectives(graph: Graph) -> Graph:
-    """The graph with those of one kind and type that do not wait for one another as one op."""
+    """The graph with those of one kind, type and devices that do not wait for one another as one op."""
     return map_frames(graph, _group) if any(op.name in COLLECTIVE for op in graph.walk()) else graph
 
 
@@ -43,7 +46,7 @@ def _group(frame: Graph) -> Graph:
 
 
 def _find(frame: Graph) -> list[_Joined]:
-    """Each joins the latest group that it can: none that it waits for, also once groups are one op each."""
+    """Each joins the first group that it can: none that it waits for, also once groups are one op each."""
     groups: list[_Joined] = []
     behind: dict[Value, int] = {}  # the groups that a value waits for, by their bits
     for op in frame.ops:
@@ -68,12 +71,12 @@ def _all_of(waits: int, groups: Sequence[_Joined]) -> int:
 
 def _join(op: Op, waits: int, groups: list[_Joined]) -> int:
     """The number of the group that the op is put into."""
-    kind = op.name, str(op.operands[0].tensor.dtype)
+    kind = op.name, str(op.operands[0].tensor.dtype), str(op.attrs.get("replica_groups"))
     fitting = [n for n, g in enumerate(groups) if g.kind == kind and not waits >> n & 1]
     if not fitting:
         groups.append(_Joined(kind, [op], waits))
         return len(groups) - 1
-    number = fitting[-1]
+    number = fitting[0]
     groups[number].members.append(op)
     for n, group in enumerate(groups):
         if n == number or group.waits >> number & 1:

@@ -166,7 +166,7 @@ class _Loop(TurnStacks):
         last = {self.producers[self.body.outputs[n]] for n in gone}
         stays = [n for n in range(len(self.body.inputs)) if n not in gone]
         wholes = list(self.new.values())
-        unset = [build.unset(v.tensor) for v in wholes]
+        starts = [build.splat(v.tensor, 0) for v in wholes]
         before = [Value(v.tensor) for v in wholes]
         updates = [self.update(w, v) for w, v in zip(before, self.new, strict=True)]
 
@@ -181,13 +181,13 @@ class _Loop(TurnStacks):
         tests = kept(self.condition.inputs, (Value(v.tensor) for v in wholes))
         loop = replace(
             self.op,
-            operands=kept(self.op.operands, (op.result for op in unset)),
+            operands=kept(self.op.operands, (op.result for op in starts)),
             results=kept(self.op.results, wholes),
             regions=(replace(self.condition, inputs=tests), body),
         )
         made = {s.place: self.behind(s) for s in found}
         values = (made[n][-1].result if n in made else v for n, v in enumerate(self.op.results))
-        return Replacement(tuple(values), (*unset, loop, *itertools.chain(*made.values())))
+        return Replacement(tuple(values), (*starts, loop, *itertools.chain(*made.values())))
 
     def update(self, whole: Value, v: Value) -> list[Op]:
         """A turn leaves the value."""

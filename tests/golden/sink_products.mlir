@@ -32,7 +32,7 @@ func.func @main(%x: tensor<9x4x8xf32>, %w: tensor<8x8xf32>, %g: tensor<8x8xf32>,
 
 // CHECK{LITERAL}: graph(%arg0: tensor<9x4x8xf32>, %arg1: tensor<8x8xf32>, %arg2: tensor<8x8xf32>, %arg3: tensor<9x4x8xf32>) -> (%21, %25) {
 // CHECK-NEXT{LITERAL}:   %0 = stablehlo.constant {value = dense<0>} : tensor<i32>  // -:6
-// CHECK-NEXT{LITERAL}:   %1 = jstitch.unset : tensor<9x4x8xf32>  // -:7
+// CHECK-NEXT{LITERAL}:   %1 = stablehlo.constant {value = dense<0.0>} : tensor<9x4x8xf32>  // -:7
 // CHECK-NEXT{LITERAL}:   %2, %3 = stablehlo.while %0, %1 : tensor<i32>, tensor<9x4x8xf32>  // -:7
 // CHECK-NEXT{LITERAL}:     region 0(%arg4: tensor<i32>, %arg5: tensor<9x4x8xf32>) -> (%5) {
 // CHECK-NEXT{LITERAL}:       %4 = stablehlo.constant {value = dense<9>} : tensor<i32>  // -:9

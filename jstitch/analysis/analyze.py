@@ -12,7 +12,7 @@ from jax.stages import Lowered
 from jstitch.analysis.least import least
 from jstitch.analysis.report import Analysis, Side
 from jstitch.device_spec import DeviceSpec, find_spec
-from jstitch.frontend.jitted import Jitted
+from jstitch.frontend.jitted import Jitted, own_sharding
 from jstitch.frontend.stitch import jit_observed
 from jstitch.options import CompileOptions
 from jstitch.runtime.report import Record, last_report, record_count
@@ -26,6 +26,7 @@ def analyze(
     *args: Any,
     target: str | DeviceSpec = "h200",
     options: CompileOptions | None = None,
+    devices: int | None = None,
     **kwargs: Any,
 ) -> Analysis:
     """Compile `f(*args, **kwargs)` twice for `target` with XLA:GPU, plain and stitched, and count.
@@ -35,10 +36,14 @@ def analyze(
     f: a function, or a `jax.jit` or `jstitch.jit` object, whose static and donated arguments are kept.
     args, kwargs: arrays, or `jax.ShapeDtypeStruct`s in their place; nothing is computed.
     target: 'h200', 'sm_90', a DeviceSpec. options: as for `jstitch.jit`; its target is replaced.
+    devices: how many of them; None: as many as the arguments' meshes have. Arguments keep their
+    `NamedSharding`s (an `AbstractMesh` will do), those without one are whole on each device; what is counted
+    is one device's share, and `f` must say shardings inside it without naming devices.
     Needs JAX's CUDA plugin (`pip install 'jstitch[analyze]'`), no GPU, no driver, no CUDA toolkit.
     Raises AnalysisError when the plugin is missing or XLA cannot compile f, OptionError for unknown targets.
     """
-    return analyze_each(f, (options or CompileOptions(),), *args, target=target, **kwargs)[0]
+    chosen = (options or CompileOptions(),)
+    return analyze_each(f, chosen, *args, target=target, devices=devices, **kwargs)[0]
 
 
 def analyze_each(
@@ -46,11 +51,13 @@ def analyze_each(
     options: Sequence[CompileOptions],
     *args: Any,
     target: str | DeviceSpec = "h200",
+    devices: int | None = None,
     **kwargs: Any,
 ) -> tuple[Analysis, ...]:
     """`analyze` with each of several options; XLA's own program is compiled once."""
     spec = find_spec(target)
-    program = Jitted.of(f, device_sharding(spec))
+    meshes = (s.mesh.size for s in map(own_sharding, jax.tree.leaves((args, kwargs))) if s is not None)
+    program = Jitted.of(f, device_sharding(spec, devices or max(meshes, default=1)))
     plain = _side(program.lower(jax.jit, args, kwargs, "cuda"), spec, {})
     return tuple(_compare(program, plain, spec, one, args, kwargs) for one in options)
 
@@ -70,7 +77,9 @@ def _compare(
     records = last_report(since)
     stitched = _side(lowered, spec, kernel_traffic(records))
     reasons = dict.fromkeys(record.reason for record in records if record.reason is not None)
-    return Analysis(program.name, spec, plain, stitched, tuple(reasons))
+    count = program.sharding.mesh.size if program.sharding is not None else 1
+    shardings = (s for record in records for s in record.details.get("shardings", ()))
+    return Analysis(program.name, spec, plain, stitched, tuple(reasons), count, tuple(shardings))
 
 
 def kernel_traffic(records: tuple[Record, ...]) -> dict[str, Traffic]:

@@ -37,7 +37,7 @@ class Side:
 
     @property
     def launches(self) -> int:
-        """Kernels, copies, memsets and library calls."""
+        """Kernels, copies, memsets, library calls and collectives."""
         return _count(self.kernels)
 
     @property
@@ -48,7 +48,21 @@ class Side:
     @property
     def gemm_launches(self) -> int:
         """Matrix products, convolutions and other library calls."""
-        return self.launches - self.memory_launches
+        return self.launches - self.memory_launches - self.collective_launches
+
+    @property
+    def collective_launches(self) -> int:
+        """What several devices do together: sums over them, exchanges."""
+        return _count(self.collectives)
+
+    @property
+    def collective_bytes(self) -> int:
+        """That one device hands to collectives."""
+        return sum(kernel.traffic.read * kernel.times for kernel in self.collectives)
+
+    @cached_property
+    def collectives(self) -> tuple[Launch, ...]:
+        return tuple(kernel for kernel in self.kernels if kernel.kind == "collective")
 
     @cached_property
     def memory(self) -> tuple[Launch, ...]:
@@ -97,7 +111,8 @@ class Side:
 class Analysis:
     """XLA's program (`plain`) and the stitched one for the device `spec`. Prints as a table.
 
-    name: the function's. reasons: why calls, or parts of them, stayed XLA's.
+    name: the function's. reasons: why calls, or parts of them, stayed XLA's. devices: that the program is
+    for; the sides are what one of them does. shardings: how each argument and result is divided.
     """
 
     name: str
@@ -105,6 +120,8 @@ class Analysis:
     plain: Side
     stitched: Side
     reasons: tuple[str, ...] = ()
+    devices: int = 1
+    shardings: tuple[str, ...] = ()
 
     @property
     def ratio(self) -> float:
@@ -113,9 +130,11 @@ class Analysis:
         return theirs / ours if ours else 1.0
 
     def __rich__(self) -> Printed:
-        title = f"{self.name} on {self.spec.title}: {self.ratio:.2f}x (modelled)"
+        where = f"each of {self.devices} {self.spec.title}" if self.devices > 1 else self.spec.title
+        title = f"{self.name} on {where}: {self.ratio:.2f}x (modelled)"
         heads = ("", "XLA", "stitched", "stitched / XLA")
-        return _table(title, heads, (self._row(*line) for line in _LINES))
+        lines = (line for line in _LINES if self.devices > 1 or "collective" not in line[1])
+        return _table(title, heads, (self._row(*line) for line in lines))
 
     def _row(self, label: str, field: str, scale: float, digits: int) -> tuple[str, ...]:
         plain, stitched = (float(getattr(side, field)) for side in (self.plain, self.stitched))
@@ -123,7 +142,8 @@ class Analysis:
         return (label, f"{plain / scale:,.{digits}f}", f"{stitched / scale:,.{digits}f}", share)
 
     def __str__(self) -> str:
-        notes = [f"not stitched: {reason}" for reason in self.reasons]
+        notes = [f"divided: {', '.join(self.shardings)}"] if self.shardings else []
+        notes += [f"not stitched: {reason}" for reason in self.reasons]
         notes += [f"loop {name}: trip count unknown, counted once" for name in self.plain.unknown_loops]
         return "\n".join([str(self.__rich__()), *notes])
 
@@ -132,6 +152,8 @@ _LINES = (
     ("launches", "launches", 1.0, 0),
     ("  memory-intensive", "memory_launches", 1.0, 0),
     ("  matrix products and libraries", "gemm_launches", 1.0, 0),
+    ("  collectives", "collective_launches", 1.0, 0),
+    ("MB that collectives take", "collective_bytes", 1e6, 2),
     ("MB read", "bytes_read", 1e6, 2),
     ("MB written", "bytes_written", 1e6, 2),
     ("MB moved, products included", "all_bytes", 1e6, 2),

@@ -57,6 +57,7 @@ def rewrite_divided(
         ins = [_read(attributes) for attributes in arguments]
         outs = [_read(attributes) for attributes in returned]
         axes = _axes(ops, [*ins, *outs])
+        ins, outs = ([None if s is None else s.over(axes) for s in both] for both in (ins, outs))
         ins += [None] * (len(values) - len(ins))
         spec = context.profile.machine.device
         local = partition(imported.graph, axes, ins, outs, platform, spec, module.context)
@@ -101,9 +102,14 @@ def _read(attributes: Attributes) -> Placed | None:
 
 
 def _axes(ops: Sequence[Any], shardings: Sequence[Placed | None]) -> Axes:
-    """The one mesh of a program: of its arguments and results, or else of constraints in it."""
-    known = {s.axes for s in shardings if s is not None}
-    known = known or {s.axes for op in ops if (s := _constraint(op)) is not None}
+    """The one mesh of a program: of its arguments and results, or else of constraints in it.
+
+    Whole arrays are on any.
+    """
+    placed = [s for s in shardings if s is not None]
+    divided = {s.axes for s in placed if any(s.dimensions)}
+    known = divided or {s.axes for op in ops if (s := _constraint(op)) is not None}
+    known = known or {s.axes for s in placed[:1]}
     if len(known) != 1:
         raise UnknownShardingError(f"the program's arrays are on {len(known)} meshes, not on one")
     return known.pop()

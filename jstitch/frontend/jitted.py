@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.stages import Lowered, Wrapped
 
 from jstitch import _jax
@@ -60,11 +60,19 @@ class Jitted:
         aval = leaf if isinstance(leaf, jax.ShapeDtypeStruct) else jax.typeof(leaf)
         weak = bool(getattr(aval, "weak_type", False))
         return jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
-            aval.shape, aval.dtype, sharding=self.sharding or _own_sharding(leaf), weak_type=weak
+            aval.shape, aval.dtype, sharding=self._place(leaf), weak_type=weak
         )
 
+    def _place(self, leaf: Any) -> NamedSharding | None:
+        """An array's own sharding, on the imagined devices where it has as many."""
+        own, imagined = own_sharding(leaf), self.sharding
+        if imagined is None or own is None or own.mesh.size != imagined.mesh.size:
+            return imagined or own
+        devices = imagined.mesh.devices.reshape(tuple(own.mesh.shape.values()))
+        return NamedSharding(Mesh(devices, own.mesh.axis_names), own.spec)
 
-def _own_sharding(leaf: Any) -> NamedSharding | None:
+
+def own_sharding(leaf: Any) -> NamedSharding | None:
     """Of an array on several devices: its program is another one than that of an array on one."""
     own = getattr(leaf, "sharding", None)
     return own if isinstance(own, NamedSharding) and own.mesh.size > 1 else None

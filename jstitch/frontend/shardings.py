@@ -39,6 +39,12 @@ class Placed:
         spec = [axes or None for axes in self.dimensions]
         return NamedSharding(mesh, PartitionSpec(*spec))  # type: ignore[no-untyped-call]
 
+    def over(self, axes: Axes) -> Placed:
+        """The same of a whole array, which is on any mesh of the devices. Raises UnknownShardingError."""
+        if self.axes == axes or (not any(self.dimensions) and devices_of(self.axes) == devices_of(axes)):
+            return Placed(axes, self.dimensions)
+        raise UnknownShardingError(f"an array is on mesh {dict(self.axes)}, others on {dict(axes)}")
+
     def shard(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of one device's part. Raises UnknownShardingError where parts are not equal."""
         sizes = dict(self.axes)

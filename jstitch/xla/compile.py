@@ -34,9 +34,9 @@ class AnalysisError(JstitchError):
     """A program cannot be compiled or read for a GPU that is not here."""
 
 
-def device_sharding(spec: DeviceSpec) -> NamedSharding:
-    """Whole arrays on one imagined device. Raises AnalysisError when JAX's CUDA plugin is not installed."""
-    return NamedSharding(device_mesh(spec, 1), PartitionSpec())  # type: ignore[no-untyped-call]
+def device_sharding(spec: DeviceSpec, count: int = 1) -> NamedSharding:
+    """Whole arrays on imagined devices. Raises AnalysisError when JAX's CUDA plugin is not installed."""
+    return NamedSharding(device_mesh(spec, count), PartitionSpec())  # type: ignore[no-untyped-call]
 
 
 def device_mesh(spec: DeviceSpec, count: int) -> Mesh:

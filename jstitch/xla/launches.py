@@ -15,7 +15,7 @@ from jstitch.xla.hlo import Computation, Instruction, Module
 from jstitch.xla.thunks import Thunk
 from jstitch.xla.traffic import Traffic, traffic
 
-Kind = Literal["memory", "copy", "gemm", "library"]
+Kind = Literal["memory", "copy", "gemm", "library", "collective"]
 
 # Thunks that launch nothing themselves.
 _FREE = frozenset(
@@ -27,12 +27,16 @@ _COPIES = frozenset(
 )
 _GEMMS = frozenset("kGemm kCublasLtMatmul kCublasLtGroupedMatmul kConvolution kCuDnn".split())
 _KERNELS = frozenset("kKernel kCustomKernel".split())
+_COLLECTIVES = tuple(
+    "all-reduce all-gather all-to-all reduce-scatter collective-permute collective-broadcast "
+    "ragged-all-to-all".split()
+)
 _CONTRACTIONS = frozenset(("dot", "convolution", "scaled-dot", "ragged-dot"))
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel, or one copy, memset or library call, and how often the program launches it.
+    """One kernel, or one copy, memset, library call or collective, and how often the program launches it.
 
     name: the HLO instruction. entry: the kernel's name, "" when it is not a kernel. traffic: of one launch.
     seconds: modelled time of one launch: bytes over bandwidth, plus the cost of launching.
@@ -108,6 +112,8 @@ def _moved(program: Program, scope: Computation, instruction: Instruction, thunk
 
 
 def _kind(module: Module, instruction: Instruction, thunk: Thunk) -> Kind:
+    if instruction.opcode.startswith(_COLLECTIVES):
+        return "collective"
     if thunk.kind in _COPIES:
         return "copy"
     if thunk.kind in _GEMMS:

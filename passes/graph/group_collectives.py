@@ -3,20 +3,25 @@
     %1 = all_reduce %a;  %2 = all_reduce %b      ->      %1, %2 = jstitch.collectives %a, %b
 
 XLA starts such collectives at once, or makes one of them: a kernel that reads %1 and makes %b would take that
-away. To every later pass it would read from what it is read by. The members are written one by one.
+away. To every later pass it would read from what it is read by. A device's own part of a sum, which XLA makes
+a reduce_scatter, is a member with it. The members are written one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import networkx as nx
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import COLLECTIVES
-from jstitch.ir.ops.effects import COLLECTIVE
+from jstitch.ir.ops.effects import COLLECTIVE, SLICED, SUMMED
 from jstitch.passes.base.rewrite import map_frames
+
+
+MOST = 64  # ops that compute where a part begins
 
 
 @dataclass(eq=False)
@@ -37,12 +42,52 @@ def group_collectives(graph: Graph) -> Graph:
 
 
 def _group(frame: Graph) -> Graph:
-    groups = [found.members for found in _find(frame) if len(found.members) > 1]
-    if not groups:
+    parts = _parts(frame)
+    place = {op: n for n, op in enumerate(frame.ops)}
+    together: list[Op] = []
+    gone: set[Op] = set()
+    for found in _find(frame):
+        own = [*found.members, *(parts[op][-1] for op in found.members if op in parts)]
+        if len(own) > 1:
+            copied = {op for member in found.members for op in parts.get(member, ())}
+            together.append(_together(sorted({*own, *copied}, key=place.__getitem__)))
+            gone.update(own)
+    if not together:
         return frame
-    grouped = {member for members in groups for member in members}
-    alone = [op for op in frame.ops if op not in grouped]
-    return Graph(frame.inputs, _in_order([*alone, *map(_together, groups)], frame), frame.outputs)
+    alone = [op for op in frame.ops if op not in gone]
+    return Graph(frame.inputs, _in_order([*alone, *together], frame), frame.outputs)
+
+
+def _parts(frame: Graph) -> dict[Op, list[Op]]:
+    """Sums over devices of which each device takes a part and nobody anything else -> that slice, last, and
+    what its place is computed by: from the device's number alone.
+    """
+    readers = Counter(v for op in frame.ops for v in op.uses)
+    readers.update(frame.outputs)
+    makers = {v: op for op in frame.ops for v in op.results}
+    found: dict[Op, list[Op]] = {}
+    for op in frame.ops:
+        made = makers.get(op.operands[0]) if op.name in SLICED else None
+        if made is None or made.name not in SUMMED or len(made.results) > 1 or readers[made.results[0]] > 1:
+            continue
+        places = _made_of_nothing(op.operands[1:], makers)
+        if places is not None:
+            found[made] = [*places, op]
+    return found
+
+
+def _made_of_nothing(values: Sequence[Value], makers: Mapping[Value, Op]) -> list[Op] | None:
+    """The few ops that values are computed by; None where they are computed from an argument, or together."""
+    found: dict[Op, None] = {}
+    todo = list(values)
+    while todo:
+        op = makers.get(todo.pop())
+        if op is None or op.name in COLLECTIVE or op.regions or len(found) > MOST:
+            return None
+        if op not in found:
+            found[op] = None
+            todo += op.uses
+    return list(found)
 
 
 def _find(frame: Graph) -> list[_Joined]:
@@ -85,15 +130,18 @@ def _join(op: Op, waits: int, groups: list[_Joined]) -> int:
 
 
 def _together(members: Sequence[Op]) -> Op:
-    operands = tuple(dict.fromkeys(v for op in members for v in op.uses))
-    inside = {v: Value(v.type) for v in operands}
+    """One op of members, each behind those that it reads. What only members read is nobody else's."""
     made = {v: Value(v.type) for op in members for v in op.results}
+    operands = tuple(dict.fromkeys(v for op in members for v in op.uses if v not in made))
+    inside = {v: Value(v.type) for v in operands} | made
     ops = (
         replace(op, operands=tuple(inside[v] for v in op.uses), results=tuple(made[v] for v in op.results))
         for op in members
     )
-    body = Graph(tuple(inside.values()), tuple(ops), tuple(made.values()))
-    return Op(COLLECTIVES, operands, tuple(made), {}, (body,)).located(members[-1])
+    hidden = {v for op in members for v in op.uses if v in made}
+    results = tuple(v for v in made if v not in hidden)
+    body = Graph(tuple(inside[v] for v in operands), tuple(ops), tuple(made[v] for v in results))
+    return Op(COLLECTIVES, operands, results, {}, (body,)).located(members[-1])
 
 
 def _in_order(ops: Sequence[Op], frame: Graph) -> tuple[Op, ...]:

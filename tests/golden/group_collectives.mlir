@@ -26,9 +26,9 @@ func.func @main(%a: tensor<4xf32>, %b: tensor<8xf32>) -> (tensor<4xf32>, tensor<
 // CHECK-NEXT{LITERAL}:   %0 = stablehlo.exponential %arg1 : tensor<8xf32>  // -:11
 // CHECK-NEXT{LITERAL}:   %1, %2 = jstitch.collectives %arg0, %0 : tensor<4xf32>, tensor<8xf32>  // -:12
 // CHECK-NEXT{LITERAL}:     region 0(%arg2: tensor<4xf32>, %arg3: tensor<8xf32>) -> (%3, %4) {
-// CHECK-NEXT{LITERAL}:       %3 = stablehlo.all_reduce %arg2 {num_operands = 1, pure = True} : tensor<4xf32>  // -:5
-// CHECK-NEXT{LITERAL}:       %4 = stablehlo.all_reduce %arg3 {num_operands = 1, pure = True} : tensor<8xf32>  // -:12
+// CHECK-NEXT{LITERAL}:       %3 = stablehlo.all_reduce %arg2 {num_operands = 1, pure = True, replica_groups = dense<[[0, 1]]>} : tensor<4xf32>  // -:5
+// CHECK-NEXT{LITERAL}:       %4 = stablehlo.all_reduce %arg3 {num_operands = 1, pure = True, replica_groups = dense<[[0, 1]]>} : tensor<8xf32>  // -:12
 // CHECK-NEXT{LITERAL}:     }
 // CHECK-NEXT{LITERAL}:   %5 = stablehlo.tanh %1 : tensor<4xf32>  // -:10
-// CHECK-NEXT{LITERAL}:   %6 = stablehlo.all_reduce %5 {num_operands = 1, pure = True} : tensor<4xf32>  // -:17
+// CHECK-NEXT{LITERAL}:   %6 = stablehlo.all_reduce %5 {num_operands = 1, pure = True, replica_groups = dense<[[0, 1]]>} : tensor<4xf32>  // -:17
 // CHECK-NEXT{LITERAL}: }

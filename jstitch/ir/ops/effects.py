@@ -16,6 +16,9 @@ COLLECTIVE = frozenset(
         "stablehlo.reduce_scatter",
     }
 )
+SUMMED = frozenset({"stablehlo.all_reduce"})
+SLICED = frozenset({"stablehlo.dynamic_slice"})
+"""What makes of such a sum, by each device for itself, a reduce_scatter."""
 # Not in the table (no kernel, no reference), yet known to compute their results and nothing else.
 PURE = frozenset(
     {

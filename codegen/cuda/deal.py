@@ -20,6 +20,7 @@ from jstitch.ir.expr import Ref
 from jstitch.ir.index import Dynamic, Index, Var, atoms, delinearize, substitute, var
 
 ELEMENT = "e"  # the number of an element among those that are dealt out
+DEALT = "x_"  # a dealt loop's variable goes by its name behind this: in another nest it may be a loop's
 WARP = 32
 LONG = 64  # turns of a loop over elements that are not neighbours
 TURNS = 4  # of a thread that shares the sum of an element with others of its team

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from jstitch.codegen.cuda.deal import ELEMENT, Dealt, Mode, mentions, vector_of
+from jstitch.codegen.cuda.deal import DEALT, ELEMENT, Dealt, Mode, mentions, vector_of
 from jstitch.codegen.cuda.homes import Common, Home, Homes, InArena, InParts, InRegisters, Scalar
 from jstitch.codegen.cuda.under import under
 from jstitch.codegen.kernel_ir import Buffer, Combine, Instr, Let, Load, Space, Store
 from jstitch.codegen.launch_ir import Assign, Barrier, Body, Get, Put, Read, Registers, Scope, Unroll, Write
-from jstitch.codegen.launch_places import Elements, Equal, Global, IsSet, Memory, Shared, Test
-from jstitch.ir.expr import Ref
+from jstitch.codegen.launch_places import FAR, Elements, Equal, Global, IsSet, Memory, Shared, Test
+from jstitch.ir.expr import Expr, Ref, move_numbers
 from jstitch.ir.index import Dynamic, Index, Var, atoms, const, substitute, var
 
 OK = IsSet("ok")
@@ -85,7 +85,7 @@ class NestInstructions:
         else:
             name = self.homes.name("w")
             before.append(Registers(name, i.buffer.type.dtype.compute, self.width))
-            inside.append(Put(name, self.j, i.value))
+            inside.append(Put(name, self.j, self._value(i)))
             after += self._vector_store(i, offset, home, n, name)
 
     def _by_element(self, i: Load | Store) -> bool:
@@ -154,19 +154,28 @@ class NestInstructions:
     def _scalar(self, i: Instr) -> Body:
         """One instruction for element e (+ j), or inside a thread's own loops."""
         if isinstance(i, Let):
-            return [Assign(i.name, i.value)]
+            return [Assign(i.name, self._value(i))]
         offset = self._local(i)
         home = self._home(i, offset)
         if isinstance(i, Load):
             return self._scalar_load(i, offset, home)
         match home:
             case InRegisters(name):
-                return under(self._ok(i.buffer), [Put(name, self._slot(home), i.value)])
+                return under(self._ok(i.buffer), [Put(name, self._slot(home), self._value(i))])
             case Scalar(name):
-                return under(self._ok(i.buffer), [Assign(name, i.value)])
+                return under(self._ok(i.buffer), [Assign(name, self._value(i))])
         at = self._here(self._plain(home, offset))
-        store = Write(self._memory(i.buffer, home), at, i.buffer.type.dtype, i.value)
+        store = Write(self._memory(i.buffer, home), at, i.buffer.type.dtype, self._value(i))
         return under(self._ok(i.buffer if isinstance(home, InArena) else None), [store])
+
+    def _value(self, i: Let | Store) -> Expr:
+        """What an instruction computes, the dealt loops' variables under names that no loop has."""
+        renamed = {n: var(Var(DEALT + n, FAR)) for n in self.dealt.element}
+
+        def moved(e: Index) -> Index:
+            return substitute(e, lambda a: renamed.get(a.name) if isinstance(a, Var) else None)
+
+        return move_numbers(i.value, moved) if renamed else i.value
 
     def _scalar_load(self, i: Load, offset: Index, home: Home | None) -> Body:
         match home:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 
-from jstitch.codegen.cuda.deal import Mode
+from jstitch.codegen.cuda.deal import DEALT, Mode
 from jstitch.codegen.cuda.homes import InRegisters, Scalar
 from jstitch.codegen.cuda.launch_instructions import OK, Exchange, NestInstructions
 from jstitch.codegen.cuda.under import under
@@ -138,7 +138,7 @@ class NestCode(NestInstructions):
         """Loop variables that scalar expressions read."""
         everything = (*body, *self.dealt.nest.after)
         read = {name for i in everything if not isinstance(i, Load) for name in variables(i.value)}
-        return [Integer(n, self._here(e)) for n, e in self.dealt.element.items() if n in read]
+        return [Integer(DEALT + n, self._here(e)) for n, e in self.dealt.element.items() if n in read]
 
     def _slice(self, combine: Exchange) -> Body:
         """KEEP: each team sums a part for its threads' elements; threads past the end take the last."""

@@ -20,7 +20,6 @@ from jstitch.ir.ops import COLLECTIVES
 from jstitch.ir.ops.effects import COLLECTIVE, SLICED, SUMMED
 from jstitch.passes.base.rewrite import map_frames
 
-
 MOST = 64  # ops that compute where a part begins
 
 

@@ -119,3 +119,20 @@ def test_what_fills_the_gpu_or_was_asked_for_is_left_alone() -> None:
     )
     given = replace(few, phases=asked)
     assert widen_teams(given, H200) is given
+
+
+def rolled_norm(x: Array, gamma: Array) -> Array:
+    """The place in a row is a number of one stage, whose threads share it out, and a loop of another."""
+    x = x - jnp.roll(x, -1, 1)
+    return jax.nn.log_softmax(x / (jnp.sqrt((x * x).sum(-1, keepdims=True)) + 1e-3) * gamma[:, None], 1)
+
+
+def test_a_loop_of_one_stage_is_a_dealt_number_of_another() -> None:
+    numbers = np.random.default_rng(0)
+    given = [numbers.standard_normal(s, np.float32) for s in ((144, 8, 15), (8,))]
+    graph = graph_of(rolled_norm, given)
+    made = stitch(graph, PROFILES["h200"], options=H200.options.replace(tune="off", strict=True))
+    machines = [stitched.simulated, *[stitched.interpreted] * (stitched.WHY_NO_PTX is None)]
+    for machine in machines:
+        for a, b in zip(made.run(given, machine), interpret(graph, given), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

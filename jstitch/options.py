@@ -26,6 +26,8 @@ TECHNIQUES = (
 """Parts of passes; those of the second line are the papers', and decide in the planners that have them."""
 OPTIONAL_PASSES = (
     *(
+        "narrow_collectives",
+        "sink_collectives",
         "linearize_iotas",
         "unroll_loops",
         "unroll_windows",

@@ -38,11 +38,13 @@ from jstitch.passes.graph.leave_unset import leave_unset
 from jstitch.passes.graph.linearize_iotas import linearize_iotas
 from jstitch.passes.graph.merge_products import merge_products
 from jstitch.passes.graph.multiply_products import multiply_products
+from jstitch.passes.graph.narrow_collectives import narrow_collectives
 from jstitch.passes.graph.narrow_products import narrow_products
 from jstitch.passes.graph.recompute_stacks import recompute_stacks
 from jstitch.passes.graph.reduce_products import reduce_products
 from jstitch.passes.graph.rewrite_argmax import rewrite_argmax
 from jstitch.passes.graph.rewrite_one_hot_scatter import rewrite_one_hot_scatter
+from jstitch.passes.graph.sink_collectives import sink_collectives
 from jstitch.passes.graph.sink_products import sink_products
 from jstitch.passes.graph.sink_sums import sink_sums
 from jstitch.passes.graph.swap_products import swap_products
@@ -61,6 +63,8 @@ _CANONICALIZE = _any_target(canonicalize)
 # copied (cse would merge them again)
 PIPELINE: tuple[NamedPass, ...] = (
     _CANONICALIZE,
+    _any_target(narrow_collectives),
+    _any_target(sink_collectives),
     _any_target(linearize_iotas),
     _any_target(unroll_loops),
     _any_target(fold_constants),

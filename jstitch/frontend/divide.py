@@ -17,7 +17,9 @@ from typing import Any
 from jstitch.codegen.backend import Backend
 from jstitch.frontend.importer import Imported, import_ops
 from jstitch.frontend.mlir import ir, sdy
+from jstitch.frontend.outline import outline
 from jstitch.frontend.partition import partition
+from jstitch.frontend.probe import NAME
 from jstitch.frontend.rewrite import rewrite_imported
 from jstitch.frontend.shardings import Axes, Placed, UnknownShardingError, manual_region, read_sharding
 from jstitch.frontend.source import Source
@@ -60,7 +62,8 @@ def rewrite_divided(
         ins, outs = ([None if s is None else s.over(axes) for s in both] for both in (ins, outs))
         ins += [None] * (len(values) - len(ins))
         spec = context.profile.machine.device
-        local = partition(imported.graph, axes, ins, outs, platform, spec, module.context)
+        whole = outline(ops, values, results, module, NAME)
+        local = partition(whole, axes, ins, outs, platform, spec, module.context)
         region, block = manual_region(values, [v.type for v in results], local.arguments, local.results)
     except UnknownShardingError as error:
         note(reason=f"automatic SPMD partitioning: {error}")

@@ -6,8 +6,8 @@
 Calls of functions in the module are inlined; regions of table ops become Graphs. What the table does not
 know (the op, one of its attributes, a type) becomes an opaque op. Its `source` keeps a copy of the MLIR
 operation (source.py), so the imported operations may be erased; its attributes are `num_operands` (values
-that its regions capture follow its own operands), `pure`, and of a collective `replica_groups`. A table op
-that had to be left opaque is named `opaque.<name>`.
+that its regions capture follow its own operands) and `pure`. A table op that had to be left opaque is named
+`opaque.<name>`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from jstitch.ir.ops import NO_FUSE, OPS, PURE, OpClass, with_monoid
 from jstitch.ir.ops.control import BARRIER
 from jstitch.ir.types import OpaqueType, Type
 
-DEVICES = "replica_groups"
 _CALL = func.CallOp.OPERATION_NAME
 _FUNCTION = func.FuncOp.OPERATION_NAME
 
@@ -211,9 +210,7 @@ class _Importer:
         captured = captured_values(source) if len(source.regions) else []
         operands = tuple(self.use(v, scope) for v in (*own, *captured))
         name = f"opaque.{source.name}" if source.name in OPS else source.name
-        attrs: dict[str, Any] = {"num_operands": len(own), "pure": _is_pure(source)}
-        if DEVICES in source.attributes:
-            attrs[DEVICES] = str(source.attributes[DEVICES]).partition(" : ")[0]
+        attrs = {"num_operands": len(own), "pure": _is_pure(source)}
         results = self.define(source.results, scope)
         location = source.location
         loc = describe_location(location) or scope.loc

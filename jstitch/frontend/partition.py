@@ -21,11 +21,12 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jstitch.device_spec import DeviceSpec
+from jstitch.frontend.constants import import_type
 from jstitch.frontend.from_hlo import module_of_hlo
-from jstitch.frontend.importer import import_module
+from jstitch.frontend.importer import entry_function, import_module
 from jstitch.frontend.measure import apart
-from jstitch.frontend.mlir import ir
-from jstitch.frontend.probe import JIT, Program, as_function, make_program
+from jstitch.frontend.mlir import ir, module_bytes
+from jstitch.frontend.probe import JIT, Program, as_function
 from jstitch.frontend.shardings import (
     Axes,
     Placed,
@@ -35,7 +36,7 @@ from jstitch.frontend.shardings import (
     placed,
 )
 from jstitch.ir.graph import Graph
-from jstitch.ir.types import OpaqueType
+from jstitch.ir.types import TensorType
 from jstitch.xla.compile import device_mesh
 
 PASS = "spmd-partitioning"  # XLA's name of it
@@ -61,7 +62,7 @@ class Local:
 
 
 def partition(
-    graph: Graph,
+    whole: ir.Module,
     axes: Axes,
     arguments: Sequence[Placed | None],
     results: Sequence[Placed | None],
@@ -69,15 +70,14 @@ def partition(
     spec: DeviceSpec | None,
     context: ir.Context,
 ) -> Local:
-    """The program of one device. None: where XLA chooses. spec: of GPUs that need not be here.
+    """The program of one device. whole: the program, as a function `NAME` of arrays. None: where XLA chooses.
+    spec: of GPUs that need not be here.
 
     Opaque ops of the graph that is returned live in `context`. Raises UnknownShardingError, with the reason,
     for what is not to be divided so, and what XLA raises when it cannot compile the program.
     """
-    if any(isinstance(v.type, OpaqueType) for v in (*graph.inputs, *graph.outputs)):
-        raise UnknownShardingError("the program has arguments or results that are not arrays")
     mesh = make_mesh(axes, _devices(devices_of(axes), platform, spec))
-    program = make_program(graph)
+    program = _program(whole)
     with tempfile.TemporaryDirectory(prefix="jstitch-partition-") as folder:
         ins, outs = apart(lambda _: _compile(program, mesh, arguments, results, platform, folder))
         text = _dumped(Path(folder))
@@ -90,6 +90,17 @@ def partition(
     )
     _check(found, program)
     return found
+
+
+def _program(whole: ir.Module) -> Program:
+    function = entry_function(whole)
+    kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    types = [import_type(t) for t in (*kind.inputs, *kind.results)]
+    tensors = tuple(t for t in types if isinstance(t, TensorType))
+    if len(tensors) < len(types):
+        raise UnknownShardingError("the program has arguments or results that are not arrays")
+    count = len(kind.inputs)
+    return Program(module_bytes(whole), tensors[:count], tensors[count:])
 
 
 def _devices(count: int, platform: str, spec: DeviceSpec | None) -> Sequence[Any]:

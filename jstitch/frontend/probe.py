@@ -22,9 +22,9 @@ from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jstitch.frontend.constants import export_type
 from jstitch.frontend.exporter import EmitKernel, export_module
-from jstitch.frontend.mlir import func, ir, module_bytes, parse_module
+from jstitch.frontend.mlir import module_bytes, parse_module
+from jstitch.frontend.outline import inline
 from jstitch.ir.graph import Graph
 from jstitch.ir.types import TensorType
 
@@ -61,12 +61,7 @@ def _avals(*_: Any, program: Program) -> list[Any]:
 
 def _lower(ctx: Any, *args: Any, program: Program) -> Sequence[Any]:
     module = ctx.module_context.module
-    parsed = parse_module(program.code, module.context)
-    with ir.InsertionPoint(module.body):
-        for view in parsed.body.operations:
-            view.operation.clone()
-    types = [export_type(t) for t in program.results]
-    return list(func.CallOp(types, ir.FlatSymbolRefAttr.get(NAME), args).results)
+    return inline(parse_module(program.code, module.context), NAME, args, module)
 
 
 program_p.def_abstract_eval(_avals)

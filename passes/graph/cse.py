@@ -4,7 +4,8 @@
     %2 = exponential %0          ->     %3 = add %1, %1
     %3 = add %1, %2
 
-Two ops are equal when name, operands, attributes, result types and regions are. Ops that may have effects are
+Two ops are equal when name, operands, attributes (but for a collective's number), result types and regions
+are. Ops that may have effects are
 never merged. Regions of control ops are searched on their own.
 """
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops.build import is_splat
+from jstitch.ir.ops.collective import CHANNEL
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 from jstitch.passes.graph.dce import is_pure
 
@@ -70,7 +72,7 @@ def _region_key(region: Graph, outer: Mapping[Value, int]) -> Hashable:
 
 
 def _attrs(attrs: Mapping[str, Any]) -> Hashable:
-    return tuple(sorted((name, _hashable(value)) for name, value in attrs.items()))
+    return tuple(sorted((name, _hashable(value)) for name, value in attrs.items() if name != CHANNEL))
 
 
 def _hashable(value: Any) -> Hashable:

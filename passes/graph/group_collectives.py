@@ -17,7 +17,7 @@ import networkx as nx
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import COLLECTIVES
-from jstitch.ir.ops.effects import COLLECTIVE, SLICED, SUMMED
+from jstitch.ir.ops.collective import COLLECTIVE, SLICED, SUMMED, devices
 from jstitch.passes.base.rewrite import map_frames
 
 MOST = 64  # ops that compute where a part begins
@@ -66,8 +66,8 @@ def _parts(frame: Graph) -> dict[Op, list[Op]]:
     makers = {v: op for op in frame.ops for v in op.results}
     found: dict[Op, list[Op]] = {}
     for op in frame.ops:
-        made = makers.get(op.operands[0]) if op.name in SLICED else None
-        if made is None or made.name not in SUMMED or len(made.results) > 1 or readers[made.results[0]] > 1:
+        made = makers.get(op.operands[0]) if op.name == SLICED else None
+        if made is None or made.name != SUMMED or len(made.results) > 1 or readers[made.results[0]] > 1:
             continue
         places = _made_of_nothing(op.operands[1:], makers)
         if places is not None:
@@ -115,7 +115,7 @@ def _all_of(waits: int, groups: Sequence[_Joined]) -> int:
 
 def _join(op: Op, waits: int, groups: list[_Joined]) -> int:
     """The number of the group that the op is put into."""
-    kind = op.name, str(op.operands[0].tensor.dtype), str(op.attrs.get("replica_groups"))
+    kind = op.name, str(op.operands[0].tensor.dtype), devices(op)
     fitting = [n for n, g in enumerate(groups) if g.kind == kind and not waits >> n & 1]
     if not fitting:
         groups.append(_Joined(kind, [op], waits))

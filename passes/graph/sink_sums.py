@@ -10,7 +10,7 @@ other elements, and the loop can be one kernel; so it is done where nothing else
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from jstitch.ir.graph import Graph, Op, Value
@@ -26,7 +26,7 @@ SUM = "stablehlo.add"
 
 
 @dataclass(frozen=True)
-class _Sum:
+class Sum:
     """A carried value, its place, and what each turn adds to it: the reduction, and reshapes of that."""
 
     place: int
@@ -67,9 +67,14 @@ def _is_simple(op: Op) -> bool:
     return tensors and not op.regions and lookup(op.name).op_class in kinds
 
 
-def _sums(body: Graph) -> list[_Sum]:
-    """What turns do nothing with but add to it."""
-    reader = _Reader(body)
+def _sums(body: Graph) -> list[Sum]:
+    """What turns do nothing with but add a sum to it."""
+    return sums_of(body, _adds_up)
+
+
+def sums_of(body: Graph, adds_up: Callable[[Op, Producer], bool]) -> list[Sum]:
+    """Carried values that turns do nothing with but add to what such an op makes. body: of a loop."""
+    reader = _Reader(body, adds_up)
     places = enumerate(zip(body.inputs, body.outputs, strict=True))
     found = (reader.sum_at(place, before, after) for place, (before, after) in places)
     return [s for s in found if s is not None]
@@ -78,10 +83,11 @@ def _sums(body: Graph) -> list[_Sum]:
 class _Reader:
     """Looks at the body of a loop."""
 
-    def __init__(self, body: Graph) -> None:
+    def __init__(self, body: Graph, adds_up: Callable[[Op, Producer], bool]) -> None:
         self.body, self.producers, self.users = body, body.producers(), body.users()
+        self.adds_up = adds_up
 
-    def sum_at(self, place: int, before: Value, after: Value) -> _Sum | None:
+    def sum_at(self, place: int, before: Value, after: Value) -> Sum | None:
         added = self.producers.get(after)
         if added is None or added.name != SUM or not self.is_alone(before) or after in self.users:
             return None
@@ -91,8 +97,8 @@ class _Reader:
         (term,) = others
         reshapes: list[Op] = []
         while (maker := self.producers.get(term)) is not None and self.is_alone(term):
-            if self.adds_up(maker):
-                return _Sum(place, added, maker, tuple(reshapes))
+            if self.adds_up(maker, self.producers.get):
+                return Sum(place, added, maker, tuple(reshapes))
             if not build.is_reshape(maker):
                 return None
             reshapes.insert(0, maker)
@@ -103,15 +109,16 @@ class _Reader:
         """Whether one op reads it, and nobody else."""
         return len(self.users.get(v, ())) == 1 and v not in self.body.outputs
 
-    def adds_up(self, op: Op) -> bool:
-        """Whether it is the sum of one tensor over dimensions."""
-        if "dimensions" not in op.attrs or op.attrs.get("monoid") != SUM or len(op.operands) != 2:
-            return False
-        start = build.splat_value(self.producers.get(op.operands[1]))
-        return start is not None and not start
+
+def _adds_up(op: Op, producer: Producer) -> bool:
+    """Whether it is the sum of one tensor over dimensions."""
+    if "dimensions" not in op.attrs or op.attrs.get("monoid") != SUM or len(op.operands) != 2:
+        return False
+    start = build.splat_value(producer(op.operands[1]))
+    return start is not None and not start
 
 
-def _sunk(op: Op, sums: Sequence[_Sum]) -> Replacement:
+def _sunk(op: Op, sums: Sequence[Sum]) -> Replacement:
     condition, body = op.regions
     inputs, outputs, operands = list(body.inputs), list(body.outputs), list(op.operands)
     tests, results = list(condition.inputs), list(op.results)
@@ -135,7 +142,7 @@ def _sunk(op: Op, sums: Sequence[_Sum]) -> Replacement:
     return Replacement(values, (*zeros, loop, *behind))
 
 
-def _total(s: _Sum, terms: Value, start: Value) -> list[Op]:
+def _total(s: Sum, terms: Value, start: Value) -> list[Op]:
     """The reduction of all turns' terms, and what the loop started from."""
     zero = build.splat(TensorType((), terms.tensor.dtype), 0)
     ops = [zero, build.reduce(SUM, terms, zero.result, s.reduction.attrs["dimensions"])]

@@ -22,13 +22,22 @@ func.func @main(%a: tensor<4xf32>, %b: tensor<8xf32>) -> (tensor<4xf32>, tensor<
   return %0, %1, %2 : tensor<4xf32>, tensor<8xf32>, tensor<4xf32>
 }
 
-// CHECK{LITERAL}: graph(%arg0: tensor<4xf32>, %arg1: tensor<8xf32>) -> (%1, %2, %6) {
+// CHECK{LITERAL}: graph(%arg0: tensor<4xf32>, %arg1: tensor<8xf32>) -> (%1, %2, %8) {
 // CHECK-NEXT{LITERAL}:   %0 = stablehlo.exponential %arg1 : tensor<8xf32>  // -:11
 // CHECK-NEXT{LITERAL}:   %1, %2 = jstitch.collectives %arg0, %0 : tensor<4xf32>, tensor<8xf32>  // -:12
-// CHECK-NEXT{LITERAL}:     region 0(%arg2: tensor<4xf32>, %arg3: tensor<8xf32>) -> (%3, %4) {
-// CHECK-NEXT{LITERAL}:       %3 = stablehlo.all_reduce %arg2 {num_operands = 1, pure = True, replica_groups = dense<[[0, 1]]>} : tensor<4xf32>  // -:5
-// CHECK-NEXT{LITERAL}:       %4 = stablehlo.all_reduce %arg3 {num_operands = 1, pure = True, replica_groups = dense<[[0, 1]]>} : tensor<8xf32>  // -:12
+// CHECK-NEXT{LITERAL}:     region 0(%arg2: tensor<4xf32>, %arg3: tensor<8xf32>) -> (%3, %5) {
+// CHECK-NEXT{LITERAL}:       %3 = stablehlo.all_reduce %arg2 {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, monoid = stablehlo.add} : tensor<4xf32>  // -:5
+// CHECK-NEXT{LITERAL}:         region 0(%arg4: tensor<f32>, %arg5: tensor<f32>) -> (%4) {
+// CHECK-NEXT{LITERAL}:           %4 = stablehlo.add %arg4, %arg5 : tensor<f32>  // -:7
+// CHECK-NEXT{LITERAL}:         }
+// CHECK-NEXT{LITERAL}:       %5 = stablehlo.all_reduce %arg3 {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, monoid = stablehlo.add} : tensor<8xf32>  // -:12
+// CHECK-NEXT{LITERAL}:         region 0(%arg6: tensor<f32>, %arg7: tensor<f32>) -> (%6) {
+// CHECK-NEXT{LITERAL}:           %6 = stablehlo.add %arg6, %arg7 : tensor<f32>  // -:14
+// CHECK-NEXT{LITERAL}:         }
 // CHECK-NEXT{LITERAL}:     }
-// CHECK-NEXT{LITERAL}:   %5 = stablehlo.tanh %1 : tensor<4xf32>  // -:10
-// CHECK-NEXT{LITERAL}:   %6 = stablehlo.all_reduce %5 {num_operands = 1, pure = True, replica_groups = dense<[[0, 1]]>} : tensor<4xf32>  // -:17
+// CHECK-NEXT{LITERAL}:   %7 = stablehlo.tanh %1 : tensor<4xf32>  // -:10
+// CHECK-NEXT{LITERAL}:   %8 = stablehlo.all_reduce %7 {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, monoid = stablehlo.add} : tensor<4xf32>  // -:17
+// CHECK-NEXT{LITERAL}:     region 0(%arg8: tensor<f32>, %arg9: tensor<f32>) -> (%9) {
+// CHECK-NEXT{LITERAL}:       %9 = stablehlo.add %arg8, %arg9 : tensor<f32>  // -:19
+// CHECK-NEXT{LITERAL}:     }
 // CHECK-NEXT{LITERAL}: }

@@ -5,7 +5,7 @@ To add an op, `define(OpDef(...))` in the file of its kind; everything else read
 
 from __future__ import annotations
 
-from jstitch.ir.ops import contract, control, convert, dynamic, elementwise, reduce, shape
+from jstitch.ir.ops import collective, contract, control, convert, dynamic, elementwise, reduce, shape
 from jstitch.ir.ops.control import COLLECTIVES, KERNEL, NO_FUSE, UNSET
 from jstitch.ir.ops.definition import OPS, Arrays, OpClass, OpDef, define
 from jstitch.ir.ops.effects import PURE, has_effects
@@ -22,6 +22,7 @@ __all__ = [
     "Arrays",
     "OpClass",
     "OpDef",
+    "collective",
     "contract",
     "control",
     "convert",

@@ -11,6 +11,7 @@ from jstitch.ir.ops.definition import Arrays, OpClass, OpDef, define
 from jstitch.ir.ops.elementwise import by_dtype
 from jstitch.ir.types import DType
 
+CONVERT = "stablehlo.convert"
 CONVERT_TF32 = "jstitch.convert_tf32"
 """f32 as tensor cores multiply it: cvt.rna.tf32.f32."""
 
@@ -165,7 +166,7 @@ define(
         flops=2.0,
     )
 )
-define(OpDef("stablehlo.convert", OpClass.LIGHT, _convert, scalar=_convert_scalar, result_dtype="own"))
+define(OpDef(CONVERT, OpClass.LIGHT, _convert, scalar=_convert_scalar, result_dtype="own"))
 define(
     OpDef("stablehlo.bitcast_convert", OpClass.LIGHT, _bitcast, scalar=_bitcast_scalar, result_dtype="own")
 )

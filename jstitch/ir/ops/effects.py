@@ -5,20 +5,6 @@ from __future__ import annotations
 from jstitch.ir.graph import Op
 from jstitch.ir.ops.definition import OPS
 
-# What all devices of a program do, or leave, together.
-COLLECTIVE = frozenset(
-    {
-        "stablehlo.all_gather",
-        "stablehlo.all_reduce",
-        "stablehlo.all_to_all",
-        "stablehlo.collective_broadcast",
-        "stablehlo.collective_permute",
-        "stablehlo.reduce_scatter",
-    }
-)
-SUMMED = frozenset({"stablehlo.all_reduce"})
-SLICED = frozenset({"stablehlo.dynamic_slice"})
-"""What makes of such a sum, by each device for itself, a reduce_scatter."""
 # Not in the table (no kernel, no reference), yet known to compute their results and nothing else.
 PURE = frozenset(
     {
@@ -28,13 +14,10 @@ PURE = frozenset(
         "stablehlo.cholesky",
         "stablehlo.composite",
         "stablehlo.fft",
-        "stablehlo.partition_id",
-        "stablehlo.replica_id",
         "stablehlo.rng_bit_generator",
         "stablehlo.select_and_scatter",
         "stablehlo.sort",
         "stablehlo.triangular_solve",
-        *COLLECTIVE,
     }
 )
 

@@ -1,0 +1,76 @@
+"""Operations of a block as a function of their own, and back.
+
+    %1 = tanh %x;  %2 = call @f(%1)     <->     func @name(%x) { %1 = tanh %x;  %2 = call @f(%1);  return %2 }
+
+Calls stay calls, and the functions that they call come along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jstitch.frontend.mlir import func, ir
+from jstitch.frontend.source import captured_values, clone
+
+FUNCTION = func.FuncOp.OPERATION_NAME
+
+
+def outline(
+    ops: Sequence[Any], inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], module: ir.Module, name: str
+) -> ir.Module:
+    """A module whose public function does what the operations do. inputs: all that they read from outside.
+
+    module: the one that they are in.
+    """
+    with module.context, ir.Location.unknown():
+        made = ir.Module.create()
+        with ir.InsertionPoint(made.body):
+            types = [v.type for v in inputs], [v.type for v in outputs]
+            function = func.FuncOp(name, types, visibility="public")
+            for called in _private(module):
+                called.clone(ir.InsertionPoint.current)
+        block = function.add_entry_block()
+        with ir.InsertionPoint(block):
+            func.ReturnOp(copy_ops(ops, dict(zip(inputs, block.arguments, strict=True)), outputs))
+        return made
+
+
+def inline(module: ir.Module, name: str, args: Sequence[ir.Value], into: ir.Module) -> list[ir.Value]:
+    """Write what the function does at the insertion point; its results. What it calls goes into `into`."""
+    function = None
+    with ir.InsertionPoint(into.body):
+        for view in module.body.operations:
+            if view.operation.name == FUNCTION and view.operation.attributes["sym_name"].value == name:
+                function = view.operation
+            else:
+                view.operation.clone()
+    assert function is not None
+    block = function.regions[0].blocks[0]
+    *ops, last = block.operations
+    return copy_ops(ops, dict(zip(block.arguments, args, strict=True)), list(last.operation.operands))
+
+
+def copy_ops(
+    ops: Sequence[Any], values: Mapping[ir.Value, ir.Value], outputs: Sequence[ir.Value]
+) -> list[ir.Value]:
+    """Copies at the insertion point, on other values, and what stands there for `outputs`."""
+    known = dict(values)
+    for view in ops:
+        old = view.operation
+        captured = captured_values(old) if len(old.regions) else ()
+        around = {v: known[v] for v in captured}
+        new = clone(old, [known[v] for v in old.operands], around)
+        known.update(zip(old.results, new.results, strict=True))
+    return [known[v] for v in outputs]
+
+
+def _private(module: ir.Module) -> list[ir.Operation]:
+    """Functions that others call."""
+    found = (view.operation for view in module.body.operations)
+    visible = "sym_visibility"
+    return [
+        op
+        for op in found
+        if op.name == FUNCTION and visible in op.attributes and op.attributes[visible].value == "private"
+    ]

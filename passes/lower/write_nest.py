@@ -343,11 +343,15 @@ class NestWriter:
     # -- seams ----------------------------------------------------------------------------------------
 
     def cuts(self) -> tuple[str, list[int]] | None:
-        """A loop variable and the points at which conditions on it change, for at most four pieces."""
+        """A loop variable and the points at which conditions on it change, for at most four pieces.
+
+        Of the nest's own loops: others (the step's number, the turn's) are not here to be cut.
+        """
+        own = {loop.var.name for loop in self.loops} - {ROW}
         points: dict[str, set[int]] = {}
         for c in self.builder.conditions:
             match c.of:
-                case Index(base, ((Var(name, extent), 1),)) if name != ROW and c.step == 1:
+                case Index(base, ((Var(name, extent), 1),)) if name in own and c.step == 1:
                     for edge in (c.lo - base, c.hi - base):
                         if 0 < edge < extent:
                             points.setdefault(name, {0, extent}).add(edge)

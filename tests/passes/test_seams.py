@@ -89,3 +89,20 @@ def test_drawn_seams(seed: int) -> None:
         a, b = (np.asarray(v, np.float64) for v in (a, b))
         scale = float(np.abs(b).max(initial=1.0))
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=scale * (1e-5 if dtype == jnp.float32 else 3e-2))
+
+
+@pytest.mark.parametrize("width", [10, 38, 40])
+def test_a_step_of_several_rows_is_not_cut_at_a_seam_of_rows(width: int) -> None:
+    """Sums over rows take two at a time: a nest has both, also where the number of a row decides what it is."""
+    numbers = np.random.default_rng(width)
+    args = [numbers.standard_normal(s, np.float32) for s in ((1, 7), (7, width), (width,), (width, 3), (3,))]
+
+    def loss(x: Any, w: Any, b: Any, v: Any, c: Any) -> Any:
+        y = jax.lax.cumprod(jnp.tanh(x @ w + b), 1) @ v + c
+        return (y * jnp.cos(jnp.arange(3.0))).sum()
+
+    f = jax.value_and_grad(loss, (0, 1, 2, 3, 4))
+    options = jstitch.CompileOptions(tune="off", strict=True)
+    found, expected = jstitch.jit(f, options=options)(*args), jax.jit(f)(*args)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

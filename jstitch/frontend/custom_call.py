@@ -17,6 +17,7 @@ from jstitch.ir.graph import Op
 CALL = "stablehlo.custom_call"
 TYPED_FFI = 4  # stablehlo's api_version of typed FFI handlers
 COST = 1024  # elements
+STAND_IN = "jstitch.planned"
 UNSET_TARGET = "AllocateBuffer"  # XLA:GPU's own: memory, and nothing done to it
 
 
@@ -86,7 +87,7 @@ def emit_stand_in(operands: Sequence[ir.Value], results: Sequence[ir.Value]) -> 
         results=[value.type for value in results],
         operands=operands,
         attributes={
-            "call_target_name": ir.StringAttr.get("jstitch"),
+            "call_target_name": ir.StringAttr.get(STAND_IN),
             "has_side_effect": ir.BoolAttr.get(False),
         },
     )

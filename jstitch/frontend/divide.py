@@ -15,13 +15,21 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from jstitch.codegen.backend import Backend
+from jstitch.frontend.custom_call import STAND_IN
 from jstitch.frontend.importer import Imported, import_ops
 from jstitch.frontend.mlir import ir, sdy
 from jstitch.frontend.outline import outline
-from jstitch.frontend.partition import partition
+from jstitch.frontend.partition import Local, partition
 from jstitch.frontend.probe import NAME
 from jstitch.frontend.rewrite import rewrite_imported
-from jstitch.frontend.shardings import Axes, Placed, UnknownShardingError, manual_region, read_sharding
+from jstitch.frontend.shardings import (
+    Axes,
+    Placed,
+    UnknownShardingError,
+    devices_of,
+    manual_region,
+    read_sharding,
+)
 from jstitch.frontend.source import Source
 from jstitch.ir.graph import Graph
 from jstitch.passes.base.context import Context
@@ -68,6 +76,8 @@ def rewrite_divided(
     except UnknownShardingError as error:
         note(reason=f"automatic SPMD partitioning: {error}")
         return None
+    shardings = tuple(map(str, (*local.arguments, *local.results)))
+    note(devices=dict(axes), shardings=shardings, divided=_said(local))
     parts = Imported(local.graph, dict(zip(local.graph.inputs, block.arguments, strict=True)))
     with ir.InsertionPoint(block):
         new = rewrite_imported(
@@ -85,19 +95,35 @@ def rewrite_divided(
     if new is None:
         region.operation.erase()
         return None
-    note(devices=dict(axes), shardings=tuple(map(str, (*local.arguments, *local.results))))
     return list(region.results)
 
 
+def _said(local: Local) -> str:
+    """Over which devices, and how, in words."""
+    axes = ", ".join(f"{name}={size}" for name, size in local.axes)
+    ins, outs = (", ".join(map(str, placed)) for placed in (local.arguments, local.results))
+    return f"over {devices_of(local.axes)} devices ({axes}): {ins} -> {outs}"
+
+
 def _check(graph: Graph) -> None:
-    """Raises UnknownShardingError for what one device does for all of them: calls of the host."""
-    for op in graph.walk():
-        if not isinstance(op.source, Source):
-            continue
-        attributes = op.source.operation.attributes
-        effect = EFFECT in attributes and ir.BoolAttr(attributes[EFFECT]).value
-        if effect or (TARGET in attributes and "callback" in str(attributes[TARGET])):
-            raise UnknownShardingError(f"the host is called in the middle of it, by {op.name}")
+    """Raises UnknownShardingError for what one device does for all of them, calls of the host, and for calls
+    that nobody made.
+    """
+    for kept in (op.source.operation for op in graph.walk() if isinstance(op.source, Source)):
+        inside: list[ir.Operation] = []
+
+        def visit(op: ir.Operation, seen: list[ir.Operation] = inside) -> ir.WalkResult:
+            seen.append(op)
+            return ir.WalkResult.ADVANCE
+
+        kept.walk(visit)
+        for op in inside:
+            target = str(op.attributes[TARGET]) if TARGET in op.attributes else ""
+            effect = EFFECT in op.attributes and ir.BoolAttr(op.attributes[EFFECT]).value
+            if effect or "callback" in target:
+                raise UnknownShardingError(f"the host is called in the middle of it, by {op.name}")
+            if STAND_IN in target:
+                raise UnknownShardingError("a call in it is planned and not made")
 
 
 def _read(attributes: Attributes) -> Placed | None:

@@ -56,6 +56,7 @@ def _call(seen: Observed, names: KernelNames, record: Record | None, step: Step)
     reason = (record.reason if record else None) if seen.stitched is None else None
     return CallStory(
         *(seen.name, tuple(edges), tuple(patterns), tuple(opaque), tuple(chunks)),
+        str(record.details.get("divided", "")) if record else "",
         *((reason, call_remedy(reason)) if reason else ("", "")),
     )
 

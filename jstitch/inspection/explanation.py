@@ -86,6 +86,7 @@ class CallStory:
     """One stitched call. reason: why all of it stays XLA's, where it does; "" else.
 
     chunks: of large products, by which rows they are made in chunks, or why they are made as a whole.
+    divided: over which devices, and how each argument and result is; "" on one device.
     """
 
     name: str
@@ -93,6 +94,7 @@ class CallStory:
     patterns: tuple[PatternStory, ...] = ()
     opaque: tuple[OpaqueStory, ...] = ()
     chunks: tuple[str, ...] = ()
+    divided: str = ""
     reason: str = ""
     remedy: str = ""
 
@@ -132,7 +134,7 @@ class Explanation:
 
         {"name", "target", "calls": [call]}
         call:    {"name", "edges": [edge], "patterns": [pattern], "opaque": [opaque], "chunks": [sentence],
-                  "reason", "remedy"}
+                  "divided", "reason", "remedy"}
         edge:    {"frame", "producer": op, "consumer": op, "why": why, "remedy", "pattern": ""}
         op:      {"name", "values": ["%3"], "where": "file.py:12 (f)" or ""}
         why:     {"rule", "reason": a sentence, "found": number or null, "bound": number or null}
@@ -161,6 +163,8 @@ class Explanation:
         for call in self.calls:
             if call.reason:
                 yield f"{call.name} stays XLA's: {call.reason}\n  remedy: {call.remedy}"
+            if call.divided:
+                yield f"{call.name} is divided {call.divided}"
             yield from map(str, _alike(call.patterns))
             yield from map(str, _alike(call.opaque))
             yield from dict.fromkeys(call.chunks)

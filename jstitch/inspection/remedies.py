@@ -109,8 +109,8 @@ CALL_REMEDIES: Mapping[str, str] = {
     "an argument that is not one MLIR value": "pass plain arrays",
     "lowered into the middle of a block": "call the stitched function from jit, not from a lowering rule",
     "automatic SPMD": (
-        "stitch what is inside a jax.shard_map, where each device's shapes are known:"
-        " jax.shard_map(jstitch.jit(f), ...)"
+        "jit the whole step with jstitch.jit, its arrays on one mesh; or stitch what is inside a"
+        " jax.shard_map: jax.shard_map(jstitch.jit(f), ...)"
     ),
     "shard_map leaves": "make all mesh axes manual (axis_names= of jax.shard_map)",
     "no backend": "lower for cpu or cuda",

@@ -74,9 +74,13 @@ def test_the_table_is_large_and_every_rule_has_a_test() -> None:
 # -- whole calls ------------------------------------------------------------------------------------------
 
 
-def sharded() -> jax.ShapeDtypeStruct:
-    mesh = AbstractMesh((2,), ("i",))
+def sharded(devices: int = 2) -> jax.ShapeDtypeStruct:
+    mesh = AbstractMesh((devices,), ("i",))
     return jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec("i")))
+
+
+def sharded_over_many() -> jax.ShapeDtypeStruct:
+    return sharded(64)
 
 
 def symbolic() -> jax.ShapeDtypeStruct:
@@ -87,7 +91,7 @@ def symbolic() -> jax.ShapeDtypeStruct:
 @pytest.mark.parametrize(
     ("argument", "reason", "lifted_by"),
     [
-        (sharded, "SPMD partitioning over 2 devices", "jax.shard_map(jstitch.jit(f), ...)"),
+        (sharded_over_many, "the program is for 64", "jax.shard_map(jstitch.jit(f), ...)"),
         (symbolic, "symbolic shapes", "shapes"),
     ],
 )
@@ -98,6 +102,12 @@ def test_calls_that_stay_whole(argument: Callable[[], Any], reason: str, lifted_
     assert lifted_by in call.remedy
     assert not call.edges
     assert f"stays XLA's: {call.reason}" in str(made)
+
+
+def test_a_program_for_several_devices_says_how_it_is_divided() -> None:
+    made = jstitch.explain(jax.nn.softmax, CPU.replace(**OFF))(sharded())
+    assert made.patterns
+    assert "divided over 2 devices (i=2): (i, -) -> (i, -)" in str(made)
 
 
 def test_shard_map_lifts_automatic_partitioning() -> None:

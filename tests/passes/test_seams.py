@@ -93,7 +93,7 @@ def test_drawn_seams(seed: int) -> None:
 
 @pytest.mark.parametrize("width", [10, 38, 40])
 def test_a_step_of_several_rows_is_not_cut_at_a_seam_of_rows(width: int) -> None:
-    """Sums over rows take two at a time: a nest has both, also where the number of a row decides what it is."""
+    """Sums over rows take two at a time: one nest has both, also where a row is told by its number."""
     numbers = np.random.default_rng(width)
     args = [numbers.standard_normal(s, np.float32) for s in ((1, 7), (7, width), (width,), (width, 3), (3,))]
 

@@ -113,6 +113,22 @@ def test_calls_of_the_host_fall_back(mesh: Any) -> None:
     assert "the host is called" in _refused(since)
 
 
+def test_calls_of_the_host_on_each_device_fall_back(mesh: Any) -> None:
+    since = jstitch.record_count()
+    seen: list[Any] = []
+
+    def f(x: Any) -> Any:
+        jax.debug.callback(seen.append, x[0, 0])
+        return norm(x, W)
+
+    mapped = jax.shard_map(f, mesh=mesh, in_specs=P("d"), out_specs=P("d"))
+    found = jit(mapped)(jax.device_put(X, NamedSharding(mesh, P("d"))))
+    jax.effects_barrier()
+    assert len(seen) == 4
+    assert_same(_host(found), np.asarray(jax.jit(norm)(X, W)))
+    assert "the host is called" in _refused(since)
+
+
 def test_two_meshes_fall_back(mesh: Any) -> None:
     other = jax.make_mesh((2, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2, devices=mesh.devices.flat)
     since = jstitch.record_count()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,10 +15,9 @@ from jax.sharding import PartitionSpec as P
 from transform_support import EVERYTHING, jit
 
 import jstitch
+from tests.transform.collectives import collectives
 
 Mesh = jax.sharding.Mesh
-COLLECTIVE = re.compile(r"= (.*?) (all-[a-z-]+|reduce-scatter|collective-[a-z]+)(?:-start)?\(")
-ARRAY = re.compile(r"\b[a-z]+(\d+)\[([\d,]*)\]")
 WIDTH, HEADS, LENGTH, BATCH, LAYERS, WORDS = 32, 4, 16, 16, 2, 64
 
 
@@ -36,21 +34,6 @@ MESHES = {
     "4x2": lambda: mesh_of(data=4, model=2),
     "2x2x2": lambda: mesh_of(data=2, model=2, rest=2),
 }
-
-
-def collectives(compiled: Any) -> dict[str, tuple[int, int]]:
-    """Kind -> how many, and their bytes, in a compiled program."""
-    found: dict[str, tuple[int, int]] = {}
-    for line in compiled.as_text().splitlines():
-        match = COLLECTIVE.search(re.sub(r"/\*.*?\*/", "", line))
-        if match:
-            sizes = [
-                int(bits) // 8 * int(np.prod([int(n) for n in dims.split(",") if n], dtype=int))
-                for bits, dims in ARRAY.findall(match[1])
-            ]
-            count, moved = found.get(match[2], (0, 0))
-            found[match[2]] = count + 1, moved + sum(sizes)
-    return found
 
 
 def assert_divided(f: Callable[..., Any], *args: Any, rtol: float = 2e-4, **settings: Any) -> jstitch.Record:

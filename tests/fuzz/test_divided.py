@@ -1,0 +1,92 @@
+"""Programs of the grammar on arrays divided at random: results, shardings and collectives are jax.jit's.
+
+The quick share runs everywhere; `pytest -m slow tests/fuzz/test_divided.py` draws 500.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import jstitch
+from benchmarks.grammar import draw
+from benchmarks.grammar.compare import require_right
+from benchmarks.grammar.program import Program, split
+from tests.transform.collectives import collectives
+
+MESHES = (((8,), ("data",)), ((4, 2), ("data", "model")), ((2, 2, 2), ("data", "model", "rest")))
+ELEMENTS = 100_000
+JUMPS = ("int8",)  # where rounding differs, so does the result, by a whole step
+
+
+def drawn(seed: int, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Most sizes are multiples of 8, so that they can be divided."""
+
+    def even(random: Random, elements: int, rank: int) -> tuple[int, ...]:
+        sizes = split(random, elements, rank)
+        return tuple(-(-n // 8) * 8 if random.random() < 0.75 else n for n in sizes)
+
+    monkeypatch.setattr(draw, "LARGEST", ELEMENTS)
+    monkeypatch.setattr(draw, "split", even)
+    tries = (draw.draw(Random(f"divided {seed}.{n}"), seed) for n in itertools.count())
+    return next(p for p in tries if p is not None and not any(jump in str(p) for jump in JUMPS))
+
+
+def placed(random: Random, mesh: jax.sharding.Mesh, x: Any) -> Any:
+    """On the mesh: some dimensions over some of its axes, or whole; now and then nowhere in particular."""
+    if random.random() < 0.1:
+        return x
+    free, spec = random.sample(mesh.axis_names, len(mesh.axis_names)), [()] * x.ndim
+    for d in random.sample(range(x.ndim), x.ndim):
+        while free and random.random() < 0.6:
+            axes = (*spec[d], free[-1])
+            if x.shape[d] % int(np.prod([mesh.shape[axis] for axis in axes])):
+                break
+            spec[d] = axes
+            free.pop()
+    is_key = jnp.issubdtype(x.dtype, jnp.unsignedinteger)
+    return jax.device_put(x, NamedSharding(mesh, P() if is_key else P(*(axes or None for axes in spec))))
+
+
+def differences(seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    program, random = drawn(seed, monkeypatch), Random(seed)
+    sizes, names = random.choice(MESHES)
+    devices = jax.devices("cpu")[:8]
+    mesh = jax.make_mesh(sizes, names, axis_types=(AxisType.Auto,) * len(sizes), devices=devices)
+    args = [placed(random, mesh, a) for a in program.args()]
+    args[0] = args[0] if isinstance(args[0].sharding, NamedSharding) else placed(Random(0), mesh, args[0])
+    try:
+        theirs = jax.jit(lambda *a: program(*a)).lower(*args).compile()
+    except jax.errors.JaxRuntimeError:
+        return  # XLA cannot divide it
+    ours = jstitch.jit(lambda *a: program(*a)).lower(*args).compile()
+    more, fewer = collectives(ours), collectives(theirs)
+    for n in range(2):
+        counts = [sum(found[n] for found in kinds.values()) for kinds in (more, fewer)]
+        if counts[0] > counts[1]:
+            yield f"{seed}: {program}: more collectives: {more}, not {fewer}"
+    found, expected = ours(*args), theirs(*args)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        if not a.sharding.is_equivalent_to(b.sharding, a.ndim):
+            yield f"{seed}: {program}: {a.sharding}, not {b.sharding}"
+    require_right(program, jax.device_get(found), jax.device_get(expected))
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_a_drawn_program(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(differences(seed, monkeypatch)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(100, 600, 10))
+def test_drawn_programs(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [text for seed in range(start, start + 10) for text in differences(seed, monkeypatch)] == []

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OPS, PURE, has_effects
+from jstitch.ir.ops.collective import COLLECTIVE
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.rewrite import is_control
 
@@ -21,6 +22,8 @@ def why_not_run(graph: Graph) -> str | None:
     if not all(isinstance(v.type, TensorType) for v in values):
         return "it takes or gives values that are not tensors"
     for op in graph.walk():
+        if op.name in COLLECTIVE:
+            return f"{op.name} takes several devices"
         if has_effects(op):
             return f"{op.name} has effects"
         if op.name not in OPS and op.name not in PURE:

@@ -6,6 +6,7 @@ import pytest
 
 from jstitch.frontend.from_hlo import module_of_hlo, number_groups
 from jstitch.frontend.importer import import_module
+from jstitch.frontend.measurable import why_not_run
 from jstitch.frontend.mlir import make_context
 
 PROGRAM = """HloModule program, num_partitions=8
@@ -48,4 +49,5 @@ def test_layouts_and_copies_are_dropped() -> None:
     transpose, add, total = graph.ops
     assert [op.name for op in graph.ops] == ["stablehlo.transpose", "stablehlo.add", "stablehlo.all_reduce"]
     assert add.operands == (transpose.result, transpose.result)
+    assert why_not_run(graph) == "stablehlo.all_reduce takes several devices"
     assert total.attrs["replica_groups"] == "dense<[[0, 2, 4, 6], [1, 3, 5, 7]]>"

@@ -200,7 +200,7 @@ def test_an_unknown_target_is_refused() -> None:
 
 
 def test_a_missing_plugin_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_topology(spec: object) -> None:
+    def no_topology(spec: object, count: int) -> None:
         raise NotImplementedError("topology not implemented for cuda")
 
     def no_module(name: str) -> None:

@@ -50,4 +50,4 @@ def test_layouts_and_copies_are_dropped() -> None:
     assert [op.name for op in graph.ops] == ["stablehlo.transpose", "stablehlo.add", "stablehlo.all_reduce"]
     assert add.operands == (transpose.result, transpose.result)
     assert why_not_run(graph) == "stablehlo.all_reduce takes several devices"
-    assert total.attrs["replica_groups"] == "dense<[[0, 2, 4, 6], [1, 3, 5, 7]]>"
+    assert str(total.attrs["replica_groups"]).startswith("dense<[[0, 2, 4, 6], [1, 3, 5, 7]]>")

@@ -37,7 +37,7 @@ MESHES = {
 
 
 def assert_divided(f: Callable[..., Any], *args: Any, rtol: float = 2e-4, **settings: Any) -> jstitch.Record:
-    """Same results, shardings and collectives as jax.jit's, with kernels."""
+    """Same results and shardings as jax.jit's, no more collectives, with kernels."""
     ours, theirs = jit(f, **settings), jax.jit(f, **settings)
     since = jstitch.record_count()
     mine = ours.lower(*args).compile()
@@ -53,7 +53,8 @@ def assert_divided(f: Callable[..., Any], *args: Any, rtol: float = 2e-4, **sett
     ours_moved, theirs_moved = collectives(mine), collectives(plain)
     for kind in {*ours_moved, *theirs_moved}:
         (n, moved), (m, least) = ours_moved.get(kind, (0, 0)), theirs_moved.get(kind, (0, 0))
-        assert (n <= m, moved) == (True, least), (kind, ours_moved, theirs_moved)
+        assert n <= m, (kind, ours_moved, theirs_moved)
+        assert moved <= least, (kind, ours_moved, theirs_moved)
     return record
 
 

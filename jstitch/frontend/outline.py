@@ -2,7 +2,7 @@
 
     %1 = tanh %x;  %2 = call @f(%1)     <->     func @name(%x) { %1 = tanh %x;  %2 = call @f(%1);  return %2 }
 
-Calls stay calls, and the functions that they call come along.
+Calls stay calls: the functions that they call come along, with the meshes that those name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jstitch.frontend.mlir import func, ir
+from jstitch.frontend.mlir import func, ir, sdy
 from jstitch.frontend.source import captured_values, clone
 
 FUNCTION = func.FuncOp.OPERATION_NAME
@@ -28,8 +28,8 @@ def outline(
         with ir.InsertionPoint(made.body):
             types = [v.type for v in inputs], [v.type for v in outputs]
             function = func.FuncOp(name, types, visibility="public")
-            for called in _private(module):
-                called.clone(ir.InsertionPoint.current)
+            for named in _named(module):
+                named.clone(ir.InsertionPoint.current)
         block = function.add_entry_block()
         with ir.InsertionPoint(block):
             func.ReturnOp(copy_ops(ops, dict(zip(inputs, block.arguments, strict=True)), outputs))
@@ -65,12 +65,12 @@ def copy_ops(
     return [known[v] for v in outputs]
 
 
-def _private(module: ir.Module) -> list[ir.Operation]:
-    """Functions that others call."""
-    found = (view.operation for view in module.body.operations)
-    visible = "sym_visibility"
-    return [
-        op
-        for op in found
-        if op.name == FUNCTION and visible in op.attributes and op.attributes[visible].value == "private"
-    ]
+def _named(module: ir.Module) -> list[ir.Operation]:
+    """Functions that others call, and meshes: an exported program that is called has both."""
+    return [view.operation for view in module.body.operations if _is_named(view.operation)]
+
+
+def _is_named(op: ir.Operation) -> bool:
+    if op.name == FUNCTION:
+        return "sym_visibility" in op.attributes and op.attributes["sym_visibility"].value == "private"
+    return bool(op.name == sdy.MeshOp.OPERATION_NAME)

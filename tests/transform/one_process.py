@@ -1,17 +1,24 @@
-"""One of the processes that train together: `python one_process.py NUMBER COUNT PORT` prints its losses."""
+"""One of the processes that train together: `python one_process.py NUMBER COUNT PORT [STEPS]` prints its
+losses, each as soon as it is known, then all of them.
+"""
 
 import os
 import sys
 
-number, count, port = map(int, sys.argv[1:])
+number, count, port = map(int, sys.argv[1:4])
+steps = int(sys.argv[4]) if len(sys.argv) > 4 else 4
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={4 // count}"
+
+HEARTBEAT = 20  # s without a word from a process, then it is dead to JAX
 
 import jax  # noqa: E402
 
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 if count > 1:
-    jax.distributed.initialize(f"localhost:{port}", num_processes=count, process_id=number)
+    jax.distributed.initialize(
+        f"localhost:{port}", num_processes=count, process_id=number, heartbeat_timeout_seconds=HEARTBEAT
+    )
 
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
@@ -44,7 +51,8 @@ numbers = np.random.default_rng(0)
 x = put(numbers.standard_normal((64, 32), np.float32), "data")
 p = {"g": put(np.ones(32, np.float32)), "w": put(numbers.standard_normal((32, 32), np.float32) / 6)}
 train, losses = jstitch.jit(step, options=jstitch.CompileOptions(tune="off", strict=True)), []
-for _ in range(4):
+for _ in range(steps):
     p, value = train(p, x)
     losses.append(float(value))
+    print("loss", losses[-1], flush=True)
 print("kernels", jstitch.stitch_count(), "losses", jnp.array(losses).tolist())

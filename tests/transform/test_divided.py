@@ -279,6 +279,17 @@ def test_vmap_names_an_axis() -> None:
     assert record.details["shardings"] == ("(data, -, -)", "(data, -, -)")
 
 
+def test_an_exported_program_is_called() -> None:
+    """Its functions name a mesh; the gradient's are called with shardings of arguments alone."""
+    rows = NamedSharding(mesh_of(data=8), P("data"))
+    x = jax.device_put(X, rows)
+    for out in (rows, None):
+        exported = jax.export.export(jax.jit(norm, in_shardings=(rows, None), out_shardings=out))(x, W)
+        again = jax.export.deserialize(exported.serialize(vjp_order=1))
+        assert_divided(lambda x, w, f=again: jax.nn.softmax(f.call(jnp.sin(x), w)), x, W)
+        assert_divided(jax.grad(lambda x, w, f=again: (f.call(jnp.sin(x), w) ** 3).sum(), (0, 1)), x, W)
+
+
 def test_other_kinds_of_arguments() -> None:
     """Python numbers, NumPy arrays, random keys, empty arrays, donated ones, static ones."""
     rows = NamedSharding(mesh_of(data=8), P("data"))

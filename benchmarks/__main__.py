@@ -22,6 +22,7 @@ from benchmarks.papers import papers_command
 from benchmarks.recurrences import recurrences_command
 from benchmarks.suite import child_command, run_command
 from benchmarks.tilings import tilings_command
+from benchmarks.timeline import timeline_command
 
 
 @click.group()
@@ -33,7 +34,7 @@ for command in (
     *(run_command, child_command, compile_command, overhead_command),
     *(gpu_command, device_command, async_command, ablation_command, papers_command),
     *(latency_command, blocks_command, chains_command, losses_command, tilings_command),
-    *(hunt_command, kernels_command, recurrences_command),
+    *(hunt_command, kernels_command, recurrences_command, timeline_command),
 ):
     main.add_command(command)
 

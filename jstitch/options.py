@@ -28,6 +28,7 @@ OPTIONAL_PASSES = (
     *(
         "narrow_collectives",
         "sink_collectives",
+        "join_collectives",
         "linearize_iotas",
         "unroll_loops",
         "unroll_windows",

@@ -31,6 +31,7 @@ from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.fold_constants import fold_constants
 from jstitch.passes.graph.group_collectives import group_collectives
 from jstitch.passes.graph.hoist_products import hoist_products
+from jstitch.passes.graph.join_collectives import join_collectives
 from jstitch.passes.graph.join_sums import join_sums
 from jstitch.passes.graph.lead_products import lead_products
 from jstitch.passes.graph.leave_sums import leave_sums
@@ -65,6 +66,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     _CANONICALIZE,
     _any_target(narrow_collectives),
     _any_target(sink_collectives),
+    _any_target(join_collectives),
     _any_target(linearize_iotas),
     _any_target(unroll_loops),
     _any_target(fold_constants),

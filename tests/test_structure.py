@@ -62,6 +62,7 @@ LAZY = {
     ("jstitch.runtime.tuning_session", "jstitch.runtime.progress"): "rich, only for showing a bar",
     ("jstitch.inspection.report.layout", "scipy.optimize"): "a third of a command's start, only for a report",
     ("jstitch.passes.planners", "jstitch.passes.explore.plan_ilp"): "SciPy's solver, only for planner='ilp'",
+    ("jstitch.cli.inspect_dump", "jstitch.cli.show_timeline"): "numba, only for a timeline",
 }
 
 # file: op names that it spells although it is not the op table, and why
@@ -328,6 +329,7 @@ READS_TEXT = {
     "jstitch.codegen.cuda.ptx_text": "PTX",
     "jstitch.codegen.cuda.registers": "PTX",
     "jstitch.codegen.cuda.resources": "what ptxas and the disassembler print",
+    "jstitch.codegen.cuda.timeline.machine_code": "what the disassembler prints",
 }
 """Modules of passes and codegen with regular expressions, besides the PTX interpreter: what of."""
 

@@ -82,7 +82,15 @@ def assemble(ptx: str, arch: str) -> Resources:
     Raises ToolError when ptxas is missing or refuses the text.
     """
     with tempfile.TemporaryDirectory(prefix="jstitch-ptxas-") as folder:
-        report = _assemble(ptx, arch, Path(folder) / "kernel.cubin")
+        return assemble_cubin(ptx, arch, Path(folder) / "kernel.cubin")
+
+
+def assemble_cubin(ptx: str, arch: str, cubin: Path, *options: str) -> Resources:
+    """`assemble`, with more options of ptxas; what it makes is left in `cubin`."""
+    text = re.sub(r"^\.target \w+", f".target {arch}", ptx, count=1, flags=re.M)
+    source = cubin.with_suffix(".ptx")
+    source.write_text(text)
+    report = run_tool("ptxas", "-v", f"-arch={arch}", *options, str(source), "-o", str(cubin))
     found = {name: pattern.search(report) for name, pattern in _REPORT.items()}
     return Resources(**{name: int(match[1]) if match else 0 for name, match in found.items()})
 
@@ -91,8 +99,8 @@ def disassemble(ptx: str, arch: str) -> Sass:
     """Counts in the machine code of `ptx` on `arch`. Raises ToolError as `assemble`, and without nvdisasm."""
     with tempfile.TemporaryDirectory(prefix="jstitch-ptxas-") as folder:
         cubin = Path(folder) / "kernel.cubin"
-        _assemble(ptx, arch, cubin)
-        text = _run("nvdisasm", "-c", str(cubin))
+        assemble_cubin(ptx, arch, cubin)
+        text = run_tool("nvdisasm", "-c", str(cubin))
     return _count(_INSTRUCTION.findall(text))
 
 
@@ -110,16 +118,8 @@ def _count(opcodes: list[str]) -> Sass:
     )
 
 
-def _assemble(ptx: str, arch: str, cubin: Path) -> str:
-    """Write the cubin; ptxas's report."""
-    text = re.sub(r"^\.target \w+", f".target {arch}", ptx, count=1, flags=re.M)
-    source = cubin.with_suffix(".ptx")
-    source.write_text(text)
-    return _run("ptxas", "-v", f"-arch={arch}", str(source), "-o", str(cubin))
-
-
-def _run(name: str, *args: str) -> str:
-    """Everything that a tool prints."""
+def run_tool(name: str, *args: str) -> str:
+    """Everything that 'ptxas' or 'nvdisasm' prints. Raises ToolError when it is missing or fails."""
     tool = find_tool(name)
     if tool is None:
         wheel = _WHEELS[name]

@@ -4,7 +4,7 @@ jstitch inspect dump                              calls and their stages
 jstitch inspect dump show loss cse                one stage
 jstitch inspect dump diff loss dce clone_broadcasts
 jstitch inspect dump compare other_dump           the same program under two versions or options
-jstitch inspect dump kernel loss_0 --show memory  (ir, source, memory, ptx, asm, resources)
+jstitch inspect dump kernel loss_0 --show memory  (ir, source, memory, ptx, asm, resources, timeline)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from jstitch.runtime.native_object import host_processor
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON value on standard output.")
 EXACT = click.option("--exact", is_flag=True, help="Names of values count: they change with every pass.")
 STAT = click.option("--stat", is_flag=True, help="Only which ops came, went and changed.")
-SHOWN = ("ir", "source", "memory", "ptx", "asm", "resources")
+SHOWN = ("ir", "source", "memory", "ptx", "asm", "resources", "timeline")
 _LEXERS = {".py": "python", ".ptx": "ptx", ".json": "json"}
 
 
@@ -212,7 +212,8 @@ def kernel_command(
 ) -> None:
     """Show a kernel: its Kernel IR, its source, where it keeps values, and what was compiled.
 
-    asm compiles it again, for this processor. resources asks ptxas.
+    asm compiles it again, for this processor. resources asks ptxas. timeline estimates each launch's time,
+    what bounds it and where its warps wait, from its machine code (ptxas, nvdisasm); no GPU is needed.
     """
     with bad_input(name):
         kernel = _find_kernel(calls if call is None else (find_call(calls, call),), name)
@@ -267,6 +268,13 @@ def _show_resources(kernel: DumpedKernel) -> None:
     _console().print(table)
 
 
+def _show_timeline(kernel: DumpedKernel) -> None:
+    # Imported here because Numba compiles it, and the other commands work without Numba.
+    from jstitch.cli.show_timeline import timeline_table
+
+    _console().print(timeline_table(kernel))
+
+
 _SHOW: dict[str, Callable[[DumpedKernel], None]] = {
     "ir": lambda kernel: _print(kernel.read("kernel.txt"), ".txt"),
     "source": lambda kernel: _print(kernel.read("py"), ".py"),
@@ -274,6 +282,7 @@ _SHOW: dict[str, Callable[[DumpedKernel], None]] = {
     "ptx": _show_ptx,
     "asm": _show_asm,
     "resources": _show_resources,
+    "timeline": _show_timeline,
 }
 
 

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from jstitch.__main__ import main
+from jstitch.codegen.cuda.resources import find_tool
 from jstitch.inspection.subject import observe_function
 from jstitch.options import CompileOptions
 
@@ -98,7 +99,7 @@ def test_kernel(dump: Path, tmp_path: Path) -> None:
     assert run(dump, "kernel", name, "--svg", picture).stdout == ""
     assert ElementTree.parse(picture).getroot().tag.endswith("svg")
     assert [p.name for p in tmp_path.iterdir()] == ["memory.svg"]
-    for what in ("ptx", "resources"):
+    for what in ("ptx", "resources", "timeline"):
         assert f"{name} is for cpu" in run(dump, "kernel", name, "--show", what, status=2).stderr
 
 
@@ -109,6 +110,10 @@ def test_a_kernel_for_a_gpu(tmp_path: Path) -> None:
     assert ".entry" in run(folder, "kernel", name, "--show", "ptx").stdout
     assert "registers" in run(folder, "kernel", name, "--show", "resources").stdout
     assert "one for h200" in run(folder, "kernel", name, "--show", "asm", status=2).stderr
+    if find_tool("ptxas") and find_tool("nvdisasm"):
+        shown = run(folder, "kernel", name, "--show", "timeline").stdout
+        assert "of the cycles that warps wait" in shown
+        assert "an estimate" in shown
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,26 @@ def run_ptx(
             batch.run()
             steps, barriers = steps + batch.steps, barriers + batch.barriers
     return _counts(regions, tally, steps, barriers)
+
+
+def argument_regions(sizes: Sequence[int]) -> list[Region]:
+    """Arguments of these many bytes, without any: for those who only ask where accesses go."""
+    nothing = np.zeros(0, np.uint8)
+    return [
+        Region(f"buffer {n}", (n + 1) << WINDOW, size, nothing, None, counted=True)
+        for n, size in enumerate(sizes)
+    ]
+
+
+def one_cta(
+    program: Program, regions: Sequence[Region], shared_bytes: int, block: int
+) -> tuple[Memory, dict[int, NDArray[Any]]]:
+    """Memory of one CTA, whose accesses nobody checks for races, and its parameters."""
+    windows = {**{r.base >> WINDOW: r for r in regions}, **_variables(program)}
+    addresses = [r.base for r in regions]
+    shared = replace(_shared(program.flat.shared_bytes + shared_bytes, 1, block), shadow=None)
+    memory = Memory(windows, shared, _local(program, block), _parameter_region(addresses))
+    return memory, _parameters(program, addresses)
 
 
 def _check_launch(program: Program, block: int, arguments: Sequence[NDArray[Any]]) -> None:

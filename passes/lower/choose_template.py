@@ -15,7 +15,7 @@ from functools import partial
 
 from jstitch.codegen.backend import CannotBuildError
 from jstitch.codegen.cuda.homes import NoRoom
-from jstitch.codegen.kernel_ir import Kernel
+from jstitch.codegen.kernel_ir import Kernel, StripLane
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.reason import Reason
 from jstitch.passes.base.context import Context
@@ -23,9 +23,11 @@ from jstitch.passes.base.plan import Update
 from jstitch.passes.lower.apply_template import TemplateError
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.enumerate_templates import enumerate_templates
+from jstitch.passes.lower.fill_rounds import GAIN, fill_rounds
 from jstitch.passes.lower.form_pattern import form_pattern
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.lower.rewrite_ops import speaks_of
+from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from jstitch.passes.schedule.latency import kernel_latency
 from jstitch.template import Template, parse_template
 
@@ -44,10 +46,16 @@ class Choice:
 
 
 def choose_template(
-    first: Kernel, templates: Iterable[Template], lower: Lower, evaluate: Evaluate, limit: int
+    first: Kernel,
+    templates: Iterable[Template],
+    lower: Lower,
+    evaluate: Evaluate,
+    limit: int,
+    gain: float = 0.0,
 ) -> Choice:
     """The best of `first` and of at most `limit` kernels in all; ties go to the earlier one.
 
+    gain: the share of the earlier one's seconds by which a later one is to be faster.
     evaluate: seconds of a kernel; may raise NoRoom or CannotBuildError for one that does not fit the target.
     """
     seconds = _seconds(first, evaluate)
@@ -56,7 +64,7 @@ def choose_template(
     for tried, template in enumerate(itertools.islice(others, max(0, limit - 1)), 2):
         found = _try(template, lower, evaluate)
         kernel, cost = found or (best.kernel, best.seconds)
-        if cost >= best.seconds:
+        if cost >= (1 - gain) * best.seconds:
             kernel, cost = best.kernel, best.seconds
         best = Choice(kernel, cost, seconds, tried)
     return best
@@ -120,6 +128,11 @@ def _owns_columns(kernel: Kernel) -> bool:
     return any(lane.owns for phase in kernel.phases for lane in phase.lanes)
 
 
+def _has_strips(kernel: Kernel) -> bool:
+    """Whether rows are cut into strips of columns, whose number is `in_strips`' to choose."""
+    return any(isinstance(lane, StripLane) for phase in kernel.phases for lane in phase.lanes)
+
+
 def best_kernel(
     name: str,
     ops: Sequence[Op],
@@ -161,8 +174,18 @@ def best_kernel(
         return wanted[0]
     ways = partial(lower, profile), partial(lower, rows_only)
     first = _by_columns_or_rows(*ways, modelled, trusted=profile.machine.device is not None)
-    if options.tried == 1 or first.template is None:
+    if first.template is None or "templates" in options.without:
         return first
-    shaped = profile if _owns_columns(first) else rows_only  # the parts that its template names
-    others = enumerate_templates(form_pattern(ops, outputs, shaped, updates), first.template, shaped)
-    return choose_template(first, others, by_template, modelled, options.tried).kernel
+    best = first
+    if options.tried > 1:
+        shaped = profile if _owns_columns(first) else rows_only  # the parts that its template names
+        others = enumerate_templates(form_pattern(ops, outputs, shaped, updates), first.template, shaped)
+        best = choose_template(first, others, by_template, modelled, options.tried).kernel
+    rounds = list(fill_rounds(best.template or first.template, profile))
+    if not rounds or _has_strips(schedule_kernel(best, context)):
+        return best
+
+    def scheduled(kernel: Kernel) -> float:
+        return modelled(schedule_kernel(kernel, context))
+
+    return choose_template(best, rounds, by_template, scheduled, 1 + len(rounds), GAIN).kernel

@@ -76,9 +76,12 @@ def launch_latency(work: WarpWork, launch: LaunchCode, machine: Machine, spec: D
     cycles = waves * (work.cycles * latency + work.waits) * each
     cycles += waves * resident / warps * work.tensor / launch.grid
     nbytes = launch.bytes_read + launch.bytes_written + work.reread
-    flying = min(launch.grid * warps, resident * spec.sms) * work.flying
-    speed = min(machine.bandwidth(nbytes), flying / MEMORY_SECONDS)
-    memory = MEMORY_SECONDS + nbytes / speed
+    whole, rest = divmod(launch.grid, held * spec.sms)
+    rounds = [(held * spec.sms, whole), (rest, 1)]  # CTAs that are there at once, how often
+    memory = MEMORY_SECONDS
+    for ctas, times in rounds:
+        speed = min(machine.bandwidth(nbytes), ctas * warps * work.flying / MEMORY_SECONDS)
+        memory += times * ctas / launch.grid * nbytes / speed if ctas else 0.0
     return Latency.of(cycles / spec.clock, memory, machine.launch, nbytes, machine.overlap)
 
 

@@ -37,6 +37,7 @@ from jstitch.passes.fuse.alias_donated import alias_donated, carried_by_loops
 from jstitch.passes.fuse.copy_returned import copy_returned
 from jstitch.passes.fuse.gate import judge
 from jstitch.passes.fuse.hold_together import demanded, refuse
+from jstitch.passes.fuse.judge_kernel import judge_kernel
 from jstitch.passes.fuse.leave_small import leave_small
 from jstitch.passes.fuse.plan_tree import contract_tree, plan_tree
 from jstitch.passes.graph.copy_carried import copy_carried
@@ -344,6 +345,8 @@ class _Builder:
         try:
             forms = self._scheduled(replace(self._lowered(pattern), name=name))
             *_, kernel = forms.values()
+            if (slower := judge_kernel(kernel, pattern, self.context)) is not None:
+                raise CannotLowerError(slower)
             built = self.backend.build(kernel, self.context.options.cache_dir)
         except (CannotLowerError, CannotBuildError) as error:
             if wanted is not None:

@@ -23,6 +23,7 @@ from jstitch.passes.base.plan import FusionPattern, Reason, is_free
 from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.cost.structure import structure
 from jstitch.passes.fuse.absorb_updates import contracted
+from jstitch.passes.fuse.judge_kernel import judge_kernel
 from jstitch.passes.lower.apply_template import WARP
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.choose_template import best_kernel
@@ -135,9 +136,10 @@ class KernelMaker:
         inputs, _, outputs = contracted(pattern)
         about = pattern.ops, inputs, outputs, self.context, pattern.updates, pattern.template
         try:
-            return schedule_kernel(best_kernel("kernel", *about), self.context)
+            kernel = schedule_kernel(best_kernel("kernel", *about), self.context)
         except (CannotLowerError, CannotBuildError, NoRoom) as error:
             return error.reason
+        return judge_kernel(kernel, pattern, self.context) or kernel
 
 
 def _facts(kernel: Kernel, pattern: FusionPattern, machine: Machine) -> KernelFacts:

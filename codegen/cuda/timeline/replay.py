@@ -152,7 +152,7 @@ def _units(sms: int, slots: int) -> _Units:
     return _Units(schedulers, pipes, np.zeros(sms), np.zeros(sms), np.zeros(1), arrived, met, given)
 
 
-@numba.njit(cache=True)
+@numba.njit
 def _run(code, warps, units, sums, warps_of, sorts, occupancy, bandwidth):  # type: ignore[no-untyped-def]
     """Events in the order of time: a warp that may issue now. One that may not, yet, comes back later."""
     sms, per_cta = len(units.queue), warps_of.shape[1]
@@ -193,7 +193,7 @@ def _run(code, warps, units, sums, warps_of, sorts, occupancy, bandwidth):  # ty
             begun += 1
 
 
-@numba.njit(cache=True)
+@numba.njit
 def _begin(code, warps, units, heap, slot, occupancy, traces, time):  # type: ignore[no-untyped-def]
     """A CTA in a place, its warps to the quarters in turn."""
     sm = slot // occupancy
@@ -207,7 +207,7 @@ def _begin(code, warps, units, heap, slot, occupancy, traces, time):  # type: ig
         heapq.heappush(heap, (time, np.int64(w)))
 
 
-@numba.njit(cache=True)
+@numba.njit
 def _when(row, warps, units, sm, w, time):  # type: ignore[no-untyped-def]
     """When the warp can issue, not before `time`, and which of CAUSES says so."""
     cause, q, mask = _ISSUE, warps.quarter[w], int(row[_WAITS])
@@ -230,7 +230,7 @@ def _when(row, warps, units, sm, w, time):  # type: ignore[no-untyped-def]
     return time, cause
 
 
-@numba.njit(cache=True)
+@numba.njit
 def _issue(row, warps, units, sums, sm, w, time, bandwidth):  # type: ignore[no-untyped-def]
     """What the instruction takes of units, and when its result is there."""
     unit, q = int(row[_PIPE_AT]), warps.quarter[w]
@@ -263,7 +263,7 @@ def _issue(row, warps, units, sums, sm, w, time, bandwidth):  # type: ignore[no-
     warps.ready[w] = time + max(1.0, row[_STALL])
 
 
-@numba.njit(cache=True)
+@numba.njit
 def _move(row, units, sums, sm, time, bandwidth):  # type: ignore[no-untyped-def]
     """Bytes through the L2 port and DRAM; when the last one has passed."""
     units.port[sm] = max(units.port[sm], time) + (row[_DRAM] + row[_L2]) / _PORT_BYTES
@@ -277,7 +277,7 @@ def _move(row, units, sums, sm, time, bandwidth):  # type: ignore[no-untyped-def
     return passed
 
 
-@numba.njit(cache=True)
+@numba.njit
 def _meet(row, warps, units, sums, heap, slot, w, number, time, per_cta):  # type: ignore[no-untyped-def]
     """A warp waits at a barrier; the last one lets all go on."""
     b = int(row[_NUMBER])

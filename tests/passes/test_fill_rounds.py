@@ -57,7 +57,7 @@ def programs(kernel: Kernel) -> int:
     return max(lane.programs for phase in kernel.phases for lane in phase.lanes if lane.rows > 1)
 
 
-@pytest.mark.parametrize("width", [256, 1024, 4096, 8192, 12000])
+@pytest.mark.parametrize("width", [1024, 8192])
 def test_rounds_are_whole(width: int) -> None:
     kernel, _ = made(16384, width, H200_PROFILE)
     usual, _ = made(16384, width, H200_PROFILE, ("templates",))

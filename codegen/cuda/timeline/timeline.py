@@ -22,7 +22,7 @@ from jstitch.codegen.cuda.timeline.count_lines import SECTOR, WARP, Extent, Warp
 from jstitch.codegen.cuda.timeline.machine_code import Instruction, machine_code
 from jstitch.codegen.cuda.timeline.paths import find_flow
 from jstitch.codegen.cuda.timeline.replay import CAUSES, Load, Replayed, replay
-from jstitch.codegen.cuda.timeline.work import rows
+from jstitch.codegen.cuda.timeline.work import Origin, rows
 from jstitch.device_spec import DeviceSpec, occupancy
 from jstitch.ir.types import DType
 
@@ -106,7 +106,7 @@ def _load(
     code: tuple[Instruction, ...], counted: list[WarpCount], extent: Extent, fit: int, spec: DeviceSpec
 ) -> tuple[Load, float, float]:
     """What is replayed, how many times that much there is, and how well ways are followed, at least."""
-    flow, shares = find_flow(code), _shares(counted, extent)
+    flow, origins = find_flow(code), _origins(counted, extent, spec.sms)
     ways: list[NDArray[np.int64]] = []
     tables: list[NDArray[np.float64]] = []
     known: dict[object, int] = {}
@@ -120,7 +120,7 @@ def _load(
             reached = {line: n.reached for line, n in one.lines.items()}
             ways.append(flow.walk(reached))
             followed = min(followed, flow.followed(ways[-1], reached))
-            tables.append(rows(code, ways[-1], one.lines, shares, spec))
+            tables.append(rows(code, ways[-1], one.lines, origins, spec))
         warps[ctas.index(one.cta), one.warp] = known[key]
     active = min(extent.grid, spec.sms)
     fewest = _MANY * active // extent.grid if len(ctas) > _FEW else 0
@@ -136,18 +136,26 @@ def _load(
     return load, pool / replayed, followed
 
 
-def _shares(counted: list[WarpCount], extent: Extent) -> dict[int, float]:
-    """Of what CTAs touch first of a buffer, the part that no other CTA has brought into L2."""
+def _origins(counted: list[WarpCount], extent: Extent, sms: int) -> dict[int, Origin]:
+    """Where what CTAs touch first of each buffer comes from.
+
+    DRAM has it for the first CTA of all. What every CTA reads, as weights of a norm, is in L1 for all but the
+    first one of a multiprocessor, where it is not pushed out by what a CTA touches in between.
+    """
     ctas = len({w.cta for w in counted})
-    fresh: dict[int, int] = {}
+    fresh: dict[int, float] = {}
     for warp in counted:
         for line in warp.lines.values():
-            fresh[line.buffer] = fresh.get(line.buffer, 0) + SECTOR * line.fresh
-    return {
-        buffer: min(1.0, extent.sizes[buffer] / (total / ctas * extent.grid))
-        for buffer, total in fresh.items()
-        if buffer >= 0 and total
-    }
+            fresh[line.buffer] = fresh.get(line.buffer, 0) + SECTOR * line.fresh / ctas
+    kept = sum(fresh.values()) <= extent.l1_bytes
+    found: dict[int, Origin] = {}
+    for buffer, total in fresh.items():
+        if buffer >= 0 and total:
+            size = extent.sizes[buffer]
+            dram = min(1.0, size / (total * extent.grid))
+            again = kept and 2 * total >= size
+            found[buffer] = Origin(dram, max(dram, sms / extent.grid) if again else 1.0)
+    return found
 
 
 def _judge(

@@ -9,6 +9,7 @@ sm_90; latencies are estimates. `ROW` names the columns of a row of numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -68,45 +69,51 @@ _FAST_DOUBLES = ((7, 0), (8, 0), (9, 0), (10, 0))
 DRAM_SECONDS = 700e-9  # from the request to the data, under load; an assumption
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Of what CTAs touch first of a buffer: the share that DRAM has, and that which L1 has not."""
+
+    dram: float = 1.0
+    beyond: float = 1.0
+
+
 def rows(
     code: tuple[Instruction, ...],
     way: NDArray[np.int64],
     lines: Mapping[int, Line],
-    shares: Mapping[int, float],
+    origins: Mapping[int, Origin],
     spec: DeviceSpec,
 ) -> NDArray[np.float64]:
-    """[instructions, len(ROW)]. way: what a warp issues. shares: of each buffer's first touches, those that
-    go to DRAM.
-    """
+    """[instructions, len(ROW)]. way: what a warp issues. origins: of each buffer's first touches."""
     times = np.bincount(way, minlength=len(code))
     memory_runs: dict[int, int] = {}
     for number, one in enumerate(code):
         if one.name in _GLOBAL or one.name in _SHARED:
             memory_runs[one.line] = memory_runs.get(one.line, 0) + int(times[number])
-    return np.array([_row(one, lines, memory_runs, shares, spec) for one in code], np.float64)
+    return np.array([_row(one, lines, memory_runs, origins, spec) for one in code], np.float64)
 
 
 def _row(
     one: Instruction,
     lines: Mapping[int, Line],
     memory_runs: Mapping[int, int],
-    shares: Mapping[int, float],
+    origins: Mapping[int, Origin],
     spec: DeviceSpec,
 ) -> tuple[float, ...]:
     runs = max(memory_runs.get(one.line, 1), 1)
     control = {"stall": one.stall, "writes": one.writes, "reads": one.reads, "waits": one.waits}
-    uses = _uses(one, lines.get(one.line, Line()), runs, shares, spec)
+    uses = _uses(one, lines.get(one.line, Line()), runs, origins, spec)
     found = {"pipe": Pipe.NONE, "latency": _PLAIN, **control, **uses}
     return tuple(found.get(name, 0.0) for name in ROW)
 
 
 def _uses(
-    one: Instruction, line: Line, runs: int, shares: Mapping[int, float], spec: DeviceSpec
+    one: Instruction, line: Line, runs: int, origins: Mapping[int, Origin], spec: DeviceSpec
 ) -> Mapping[str, float]:
     """Columns that are not of the control word. runs: of all loads and stores of the line."""
     match one.name:
         case name if name in _GLOBAL:
-            return _global(_GLOBAL[name], line, runs, shares.get(line.buffer, 1.0), spec)
+            return _global(_GLOBAL[name], line, runs, origins.get(line.buffer, Origin()), spec)
         case name if name in _SHARED:
             return {"queue": max(1.0, line.passes / runs), "latency": _SHARED_CYCLES}
         case "SHFL":
@@ -121,14 +128,15 @@ def _uses(
     return {"pipe": pipe, "cost": cost, "latency": latency}
 
 
-def _global(kind: Kind, line: Line, runs: int, share: float, spec: DeviceSpec) -> Mapping[str, float]:
+def _global(kind: Kind, line: Line, runs: int, origin: Origin, spec: DeviceSpec) -> Mapping[str, float]:
     """Stores go through to L2, loads where L1 has lost the data."""
-    dram = SECTOR * line.fresh * share / runs
-    passed = line.sectors if kind is Kind.STORE else line.fresh + line.far
+    dram = SECTOR * line.fresh * origin.dram / runs
+    passed = line.sectors if kind is Kind.STORE else line.fresh * origin.beyond + line.far
     l2 = SECTOR * passed / runs - dram
-    latency = DRAM_SECONDS * spec.clock if dram else _L2 if l2 else _L1
+    touched = max(SECTOR * line.sectors / runs, dram + l2, 1.0)
+    far = dram * DRAM_SECONDS * spec.clock + l2 * _L2 + (touched - dram - l2) * _L1
     queue = max(1.0, SECTOR * line.sectors / runs / _WARP_BYTES_PER_CYCLE)
-    return {"kind": kind, "queue": queue, "dram": dram, "l2": l2, "latency": latency}
+    return {"kind": kind, "queue": queue, "dram": dram, "l2": l2, "latency": far / touched}
 
 
 def _arithmetic(one: Instruction, spec: DeviceSpec) -> tuple[Pipe, float, float]:

@@ -127,6 +127,8 @@ def test_what_all_read_comes_from_memory_once() -> None:
     one = tuple(Parameter(name, "f32", count, "read") for name, count in (("a", 8), ("b", SIZE)))
     found = timeline(text, "k", Launch("f", 4096, 256, 0, 64, one, 0), H200)
     assert found.dram_bytes == pytest.approx(FLOAT * 256 * 4096, rel=0.02)
+    apart = replayed(loop(4, 1 << 22), 4096)
+    assert found.seconds < 0.6 * apart.seconds
 
 
 def test_few_ctas_do_not_fill_the_memory() -> None:
@@ -152,9 +154,12 @@ def test_occupancy_hides_latency() -> None:
 
 
 def test_an_uneven_last_round_is_a_tail() -> None:
-    fit = replayed(loop(512, 1 << 12), H200.sms).ctas_per_sm
-    whole, over = (replayed(loop(512, 1 << 12), H200.sms * fit * 2 + more) for more in (0, H200.sms))
-    assert over.seconds > 1.15 * whole.seconds
+    """One CTA at a time on a multiprocessor: of two rounds and a half, the half takes as long as one."""
+    one = replayed(loop(512, 1 << 12), H200.sms, shared_bytes=200 << 10)
+    assert one.ctas_per_sm == 1
+    whole, over = (replayed(loop(512, 1 << 12), ctas, shared_bytes=200 << 10) for ctas in (264, 264 + 66))
+    assert over.seconds > 1.4 * whole.seconds
+    assert whole.seconds > 1.8 * one.seconds
 
 
 def test_what_is_too_long_is_refused() -> None:

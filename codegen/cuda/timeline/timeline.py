@@ -154,7 +154,7 @@ def _origins(counted: list[WarpCount], extent: Extent, sms: int) -> dict[int, Or
             size = extent.sizes[buffer]
             dram = min(1.0, size / (total * extent.grid))
             again = kept and 2 * total >= size
-            found[buffer] = Origin(dram, max(dram, sms / extent.grid) if again else 1.0)
+            found[buffer] = Origin(dram, max(dram, min(1.0, sms / extent.grid)) if again else 1.0)
     return found
 
 

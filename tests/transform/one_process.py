@@ -10,7 +10,7 @@ steps = int(sys.argv[4]) if len(sys.argv) > 4 else 4
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={4 // count}"
 
-HEARTBEAT = 20  # s without a word from a process, then it is dead to JAX
+HEARTBEAT = 10  # s without a word from a process, then it is dead to JAX
 
 import jax  # noqa: E402
 

@@ -181,7 +181,7 @@ def best_kernel(
         shaped = profile if _owns_columns(first) else rows_only  # the parts that its template names
         others = enumerate_templates(form_pattern(ops, outputs, shaped, updates), first.template, shaped)
         best = choose_template(first, others, by_template, modelled, options.tried).kernel
-    rounds = list(fill_rounds(best.template or first.template, profile))
+    rounds = list(fill_rounds(best.template, profile)) if best.template is not None else []
     if not rounds or _has_strips(schedule_kernel(best, context)):
         return best
 

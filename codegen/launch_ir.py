@@ -4,7 +4,7 @@
     PhaseCode  ::= programs, body: Statement*                                        a parallel loop on a CPU
     Statement  ::= Comment | Integer | Flag | Assign | Read | Write | For | If       on both
                  | Pointer | Registers | Get | Put | Unroll | Shuffle | Barrier      on GPUs
-                 | CopyAsync | CommitCopies | AwaitCopies | LoadMatrices | MultiplyAdd
+                 | CopyAsync | CommitCopies | AwaitCopies | LoadMatrices | MultiplyAdd | PrefetchBulk
                  | Address | Prefetch | Stream | Fence | Multiply                    on CPUs
     Memory     ::= Global(pointer) | Shared(first byte) | Apart(pointer, scope)
     Test       ::= Less | Equal | IsSet
@@ -142,6 +142,15 @@ class Prefetch:
 
     pointer: str
     at: Index
+
+
+@dataclass(frozen=True)
+class PrefetchBulk:
+    """Ask the L2 cache for `nbytes`, a multiple of 16, from byte `at` of what `pointer` points to (sm_90)."""
+
+    pointer: str
+    at: Index
+    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -313,6 +322,7 @@ Statement = (
     | Read
     | Write
     | Prefetch
+    | PrefetchBulk
     | Stream
     | Fence
     | Multiply

@@ -34,6 +34,7 @@ from jstitch.codegen.launch_ir import (
     PhaseCode,
     Pointer,
     Prefetch,
+    PrefetchBulk,
     Put,
     Read,
     Registers,
@@ -92,6 +93,11 @@ def _(s: Address) -> Iterable[str]:
 @_lines.register
 def _(s: Prefetch) -> Iterable[str]:
     yield f"prefetch({s.pointer}, {print_index(s.at)})"
+
+
+@_lines.register
+def _(s: PrefetchBulk) -> Iterable[str]:
+    yield f"prefetch_bulk({s.pointer}, {print_index(s.at)}, {s.nbytes})"
 
 
 @_lines.register

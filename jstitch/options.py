@@ -61,7 +61,7 @@ OPTIONAL_PASSES = (
     *("recompute_outputs", "split_prologues", "pack_patterns", "tile_chains"),
     *("bound_exponents", "divide_by_invariants", "tile_products", "round_products"),
     *("stream_results", "pair_halves", "prefetch_rows"),
-    *("in_strips", "widen_teams"),
+    *("in_strips", "widen_teams", "prefetch_turns"),
 )
 """Passes without which programs are right all the same."""
 TUNES = ("model", "off", "measure")

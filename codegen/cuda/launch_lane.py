@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.codegen.comments import stage_notes
+from jstitch.codegen.cuda.ask_ahead import ask_ahead
 from jstitch.codegen.cuda.deal import WARP, Dealt, Mode
 from jstitch.codegen.cuda.exchange import (
     Team,
@@ -294,6 +295,8 @@ class RowLane:
         for code in codes:
             body += code.loops()
             body += self.team.barrier(NEST_ENDS) if meets and code is not codes[-1] else []
+        if stage.prefetches:
+            body += ask_ahead(stage.prefetches, self.pointer, self.team, HIGH)
         body += self._exchange([c for code in codes for c in code.combines()])
         for code in codes:
             body += code.finish()

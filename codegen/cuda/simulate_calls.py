@@ -46,6 +46,7 @@ class Calls:
             "barrier_team": self._barrier_team,
             "shuffle_xor": self._shuffle_xor,
             "shuffle": self._shuffle,
+            "prefetch_bulk": self._prefetch_bulk,
             "commit_copies": lambda: self.matrices.commit(state),
             "await_copies": lambda pending: self.matrices.wait(state, pending),
             **{f"multiply_add_{t}": partial(self.matrices.multiply_add, state, t) for t in FLOATS},
@@ -87,6 +88,13 @@ class Calls:
             )
         assert columns is not None
         return self._result(dtype, columns)
+
+    def _prefetch_bulk(self, address: Any, place: Any, nbytes: Any) -> None:
+        if not isinstance(nbytes, int) or nbytes <= 0 or nbytes % VECTOR_BYTES:
+            self.state.fail(f"a constant multiple of {VECTOR_BYTES} bytes", str(nbytes))
+        for memory, active in self._targets(address):
+            with self.state.only(active):
+                memory.ask(self.state, self.s64(place), nbytes)
 
     def _store(self, dtype: str, width: int, address: Any, index: Any, value: Any, first: Any = 0) -> None:
         values, place = self._values(value, first, width), self.s64(index)

@@ -16,7 +16,7 @@ from jstitch.codegen.cuda.simulate_index import Index
 from jstitch.codegen.cuda.simulate_lanes import Array, Lanes
 from jstitch.codegen.cuda.simulate_order import Order
 from jstitch.codegen.cuda.simulate_state import State
-from jstitch.codegen.launch_ir import Parameter
+from jstitch.codegen.launch_ir import PIECE_BYTES, Parameter
 
 NOBODY, SEVERAL = -1, -2
 
@@ -92,6 +92,12 @@ class GlobalMemory:
         rows_of(self.data, width)[row] = rounded[0] if width == 1 else np.stack(rounded, 1)
         self.bytes_written += count * width * self.dtype.itemsize
         self.vectors += count * (width > 1)
+
+    def ask(self, state: State, index: Index, nbytes: int) -> None:
+        """Bytes that the L2 cache is asked for, from byte `index` of each lane on."""
+        first, size = state.compress(index.raw), len(self.data) * self.dtype.itemsize
+        self._refuse(state, (first < 0) | (first + nbytes > size), first, f"bytes in [0, {size})", "others")
+        self._refuse(state, first % PIECE_BYTES != 0, first, f"a multiple of {PIECE_BYTES}", "another byte")
 
     @property
     def name(self) -> str:

@@ -18,6 +18,7 @@ from jstitch.passes.schedule.divide_phases import divide_phases
 from jstitch.passes.schedule.in_strips import in_strips
 from jstitch.passes.schedule.pair_halves import pair_halves
 from jstitch.passes.schedule.prefetch_rows import prefetch_rows
+from jstitch.passes.schedule.prefetch_turns import prefetch_turns
 from jstitch.passes.schedule.round_products import round_products
 from jstitch.passes.schedule.stream_results import stream_results
 from jstitch.passes.schedule.tile_products import tile_products
@@ -39,6 +40,7 @@ CUDA_PASSES = (
     _named(round_products),
     kernel_pass("in_strips", run_on=in_strips, about=in_strips),
     kernel_pass("widen_teams", run_on=widen_teams, about=widen_teams),
+    kernel_pass("prefetch_turns", run_on=prefetch_turns, about=prefetch_turns),
     _named(divide_phases),
 )
 

@@ -93,7 +93,7 @@ def _lane_work(lane: Lane, block: int, spec: DeviceSpec) -> WarpWork:
     if lane.multiplies:
         return _product_lane_work(lane, block, spec)
     try:
-        parts = [_work(homes, turns) for homes, turns in lane_homes(lane, spec.shared_optin, block)]
+        parts = [_work(lane, homes, turns) for homes, turns in lane_homes(lane, spec.shared_optin, block)]
     except NoRoom:  # emitted in turned tiles, which need no homes
         return WarpWork(lane.work / WARP, 0.0, FIXED)
     return _together(parts)
@@ -104,7 +104,7 @@ def _product_lane_work(lane: Lane, block: int, spec: DeviceSpec) -> WarpWork:
     parts = []
     for part, turns in product_parts(lane, spec.shared_optin, max(block, BLOCK)):
         if isinstance(part, Homes):
-            parts.append(_work(part, lane.rows * turns))
+            parts.append(_work(lane, part, lane.rows * turns))
         else:
             ctas = lane.rows // lane.step * turns
             products = part.instructions * MMA * depth_of(part.dtype)
@@ -137,11 +137,13 @@ def lane_homes(lane: Lane, arena_bytes: int, block: int) -> list[tuple[Homes, in
     return [*([(columns, lane.programs)] if columns else []), (rows, lane.rows * lane.strips)]
 
 
-def _work(homes: Homes, turns: float) -> WarpWork:
+def _work(lane: Lane, homes: Homes, turns: float) -> WarpWork:
     warps = turns * homes.team.threads / WARP  # teams smaller than a warp share one
     cycles = sum(_nest_cycles(homes, d) for d in homes.nests)
     waits = sum(_wait_cycles(homes, d) for d in homes.nests)
-    return WarpWork(cycles * warps, waits * warps, live_registers(homes))
+    ahead = sum(p.nbytes for stage in lane.stages for p in stage.prefetches)  # of a team's next row
+    flying = FLYING_BYTES + ahead * WARP / homes.team.threads
+    return WarpWork(cycles * warps, waits * warps, live_registers(homes), flying)
 
 
 def _nest_cycles(homes: Homes, d: Dealt) -> float:

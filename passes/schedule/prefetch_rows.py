@@ -19,19 +19,16 @@ later stages write are asked for before it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from jstitch.codegen.intrinsics import cycles
 from jstitch.codegen.kernel_ir import (
     CACHE_LINE,
-    ROW,
-    STEP,
     Buffer,
     Kernel,
     Lane,
     Let,
-    Load,
     Prefetch,
     Space,
     Stage,
@@ -40,7 +37,7 @@ from jstitch.codegen.kernel_ir import (
 )
 from jstitch.codegen.map_kernel import map_lanes
 from jstitch.ir.expr import Call
-from jstitch.ir.index import Index, Var
+from jstitch.passes.schedule.row_streams import row_bytes, streams, touches
 
 LARGE = 1 << 20  # bytes; larger tensors do not stay in an L2 cache
 SHORT, LONG = 1 << 9, 1 << 14  # bytes of a step's rows
@@ -76,7 +73,7 @@ def _asked(lane: Lane, in_place: Collection[Buffer]) -> list[list[Prefetch]]:
         out[0] += [Prefetch(b, nbytes, 0, nbytes // CACHE_LINE, 0) for b, nbytes in written.items()]
     if not _has_pauses(lane, first, later):
         return out
-    for b, nbytes in _streams(lane).items():
+    for b, nbytes in _bounded(streams(lane)).items():
         lines = nbytes // CACHE_LINE
         for n, found in enumerate(out):
             found.append(Prefetch(b, nbytes, lines * n // len(out), lines * (n + 1) // len(out), 1))
@@ -99,42 +96,16 @@ def _cycles(stage: Stage) -> float:
     return sum(cycles(e.function) if isinstance(e, Call) else 1.0 for e in lets)
 
 
-def _streams(lane: Lane) -> dict[Buffer, int]:
-    """Arguments read row by row, with the bytes of a step's rows."""
-    read = (i for stage in lane.stages for i in _touches(stage) if isinstance(i, Load))
-    return _row_bytes(lane, (i for i in read if i.buffer.space is Space.ARG))
-
-
 def _written(lane: Lane, stages: Sequence[Stage], in_place: Collection[Buffer]) -> dict[Buffer, int]:
     """Results that only stages after the first write, row by row and not past the caches; bytes as above."""
-    early = {i.buffer for i in _touches(stages[0])}
-    later = [i for stage in stages[1:] for i in _touches(stage) if isinstance(i, Store)]
+    early = {i.buffer for i in touches(stages[0])}
+    later = [i for stage in stages[1:] for i in touches(stage) if isinstance(i, Store)]
     skipped = {i.buffer for i in later if isinstance(i, Streamed)} | early | set(in_place)
-    return _row_bytes(lane, (i for i in later if i.buffer.space is Space.RESULT and i.buffer not in skipped))
+    return _bounded(
+        row_bytes(lane, (i for i in later if i.buffer.space is Space.RESULT and i.buffer not in skipped))
+    )
 
 
-def _touches(stage: Stage) -> Iterator[Load | Store]:
-    for nest in stage.nests:
-        yield from (i for i in nest.instructions if isinstance(i, Load | Store))
-
-
-def _row_bytes(lane: Lane, touched: Iterable[Load | Store]) -> dict[Buffer, int]:
-    """Bytes of a step's rows, neither short nor long ones, of large buffers that are touched row by row."""
-    offsets: dict[Buffer, list[Index]] = {}
-    for i in touched:
-        if i.buffer.type.nbytes > LARGE:
-            offsets.setdefault(i.buffer, []).append(i.offset)
-    found = {b: b.type.nbytes // lane.rows * lane.step for b in offsets if b.type.size % lane.rows == 0}
-    return {
-        b: nbytes
-        for b, nbytes in found.items()
-        if SHORT <= nbytes <= LONG and all(_by_rows(e, b, lane) for e in offsets[b])
-    }
-
-
-def _by_rows(offset: Index, b: Buffer, lane: Lane) -> bool:
-    """Whether the offset moves on by a row's elements from row to row."""
-    slab = b.type.size // lane.rows
-    strides: Sequence[tuple[str, int]] = ((ROW, slab), (STEP, slab * lane.step))
-    terms = {atom.name: k for atom, k in offset.terms if isinstance(atom, Var)}
-    return any(terms.get(name) == stride for name, stride in strides)
+def _bounded(rows: Mapping[Buffer, int]) -> dict[Buffer, int]:
+    """Of large buffers, those with neither short nor long rows."""
+    return {b: n for b, n in rows.items() if b.type.nbytes > LARGE and SHORT <= n <= LONG}

@@ -1,4 +1,4 @@
-"""cp.async: copies from global to shared memory that a thread does not wait for.
+"""cp.async: copies from global to shared memory, or to the L2 cache, that a thread does not wait for.
 
 Until the thread has waited for a copy, the bytes at its destination are all ones, which is NaN in any float;
 the data is written when it waits, by a second checked write. Whoever reads too early, or without a barrier
@@ -13,7 +13,7 @@ import numpy as np
 
 from jstitch.codegen.cuda.ptx.flatten import Instruction
 from jstitch.codegen.cuda.ptx.frame import Frame, Run
-from jstitch.codegen.cuda.ptx.memory import Access, Copies, Copy
+from jstitch.codegen.cuda.ptx.memory import PIECE, Access, Copies, Copy
 from jstitch.codegen.cuda.ptx.operand import Operands
 
 _COPY = re.compile(r"cp\.async\.(?:cg|ca)\.shared(?:::cta)?\.global(?:\.L2::\w+)?")
@@ -24,6 +24,8 @@ def copy(step: Instruction, operands: Operands) -> Run | None:
     """What a cp.async instruction does, None for another. Raises ValueError."""
     if _COPY.fullmatch(step.opcode):
         return _begin(step, operands)
+    if step.opcode == "cp.async.bulk.prefetch.L2.global":
+        return _prefetch(step, operands)
     match step.opcode:
         case "cp.async.commit_group":
             return _commit
@@ -58,6 +60,13 @@ def _begin(step: Instruction, operands: Operands) -> Run:
         copies.under_way.append(Copy(frame.lanes, copies.closed[frame.lanes], at, words, write))
 
     return run
+
+
+def _prefetch(step: Instruction, operands: Operands) -> Run:
+    place, nbytes = operands.address(step.operands[0]), int(step.operands[1])
+    if nbytes <= 0 or nbytes % PIECE.size:
+        raise ValueError("expected a multiple of 16 bytes")
+    return lambda frame: frame.memory.prefetch(frame, place(frame), nbytes)
 
 
 def _commit(frame: Frame) -> None:

@@ -72,6 +72,10 @@ class Access:
         return self.dtype.itemsize * self.count
 
 
+PIECE = Access(np.dtype(np.uint32), 4, "global", "prefetches")
+"""Of what the L2 cache is asked for: 16 bytes, of which an address is a multiple."""
+
+
 @dataclass(frozen=True)
 class Copy:
     """What lanes copy to shared memory. groups: of each lane's, the one that the copy is in."""
@@ -122,6 +126,12 @@ class Memory:
                 _write(group if positions is None else group.part(positions), region, offsets, part, access)
             except Fault as fault:
                 raise _whole(fault, positions) from None
+
+    def prefetch(self, group: Group, address: Array, nbytes: int) -> None:
+        """Nothing, for bytes of one buffer. Raises Fault for others."""
+        first = group.spread(address)
+        for piece in (first, first + np.uint64(nbytes - PIECE.size)):
+            self._locate(group, piece, PIECE)
 
     def _locate(self, group: Group, address: Array, access: Access) -> list[tuple[Region, Any, Lanes]]:
         """Regions with the positions of their lanes (None: all) and the offsets in their data."""
@@ -175,7 +185,7 @@ class Memory:
         return self.windows.get((address + (1 << WINDOW - 1)) >> WINDOW, region)
 
     def _count(self, region: Region, lanes: int, access: Access) -> None:
-        if region.counted:
+        if region.counted and access is not PIECE:
             if access.verb == "reads":
                 self.tally.read_bytes += lanes * access.size
             else:

@@ -20,13 +20,14 @@ from jstitch.codegen.cuda.ptx.batch import Batch
 from jstitch.codegen.cuda.ptx.block import Block, Program
 from jstitch.codegen.cuda.ptx.frame import Frame
 from jstitch.codegen.cuda.ptx.group import Group, Lanes
-from jstitch.codegen.cuda.ptx.memory import Access, Memory, Region
+from jstitch.codegen.cuda.ptx.memory import PIECE, Access, Memory, Region
 from jstitch.codegen.cuda.ptx.order import Clock, Order
 from jstitch.codegen.cuda.ptx.run import argument_regions, load_program, one_cta
 from jstitch.codegen.cuda.ptx.scalar import Array
 
 WARP, SECTOR, BANKS, WORD = 32, 32, 32, 4
-_TOUCHED = ("sectors", "fresh", "far", "passes")
+_ASKED = -1  # the stamp of a sector that L2 was asked for, and nobody touched since
+_TOUCHED = ("sectors", "fresh", "far", "asked", "passes")
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class Line:
 
     reached: times that it came there; runs: with some lane at work. sectors: of 32 bytes that loads and
     stores of global memory touch; fresh: those that its CTA touches for the first time; far: those touched
-    so long ago that the cache has lost them. passes: cycles of the shared memory's banks. barrier: number
-    and warps of the last one, or None. buffer: argument, or -1.
+    so long ago that the cache has lost them; asked: those that L2 was asked for before. passes: cycles of
+    the shared memory's banks. barrier: number and warps of the last one, or None. buffer: argument, or -1.
     """
 
     reached: int = 0
@@ -57,6 +58,7 @@ class Line:
     sectors: int = 0
     fresh: int = 0
     far: int = 0
+    asked: int = 0
     passes: int = 0
     buffer: int = -1
     barrier: tuple[int, int] | None = None
@@ -112,12 +114,11 @@ class _Counts:
 
     def touch_global(self, line: int, region: Region, lanes: Lanes, offsets: Lanes) -> None:
         """Each lane's access lies within one sector."""
-        number = self.regions.index(region)
-        stamps = self.stamps.setdefault(number, np.zeros(region.size // SECTOR + 1, np.int64))
+        number, stamps = self._stamps(region)
         pairs = np.unique(np.stack((offsets // SECTOR, lanes // WARP)), axis=1)
         sectors, first = np.unique(pairs[0], return_index=True)
-        is_fresh = stamps[sectors] == 0
-        is_far = ~is_fresh & (self.moved - stamps[sectors] > self.l1_bytes)
+        is_fresh, is_asked = stamps[sectors] == 0, stamps[sectors] == _ASKED
+        is_far = ~is_fresh & ~is_asked & (self.moved - stamps[sectors] > self.l1_bytes)
         self.moved += SECTOR * len(sectors)
         stamps[sectors] = self.moved
         self.buffers[line] = number
@@ -125,6 +126,24 @@ class _Counts:
         self._add(line, "sectors", pairs[1])
         self._add(line, "fresh", warps[is_fresh])
         self._add(line, "far", warps[is_far])
+        self._add(line, "asked", warps[is_asked])
+
+    def prefetch(self, line: int, region: Region, lanes: Lanes, offsets: Lanes, nbytes: int) -> None:
+        """Each lane's bytes, which only L2 has then."""
+        number, stamps = self._stamps(region)
+        self.buffers[line] = number
+        for lane, offset in zip(lanes, offsets, strict=True):
+            part = stamps[offset // SECTOR : (offset + nbytes - 1) // SECTOR + 1]
+            fresh = part == 0
+            part[fresh] = _ASKED
+            warps = np.full(int(fresh.sum()), lane // WARP)
+            self._add(line, "sectors", warps)
+            self._add(line, "fresh", warps)
+
+    def _stamps(self, region: Region) -> tuple[int, NDArray[np.int64]]:
+        """The buffer's number, and when its sectors were touched last."""
+        number = self.regions.index(region)
+        return number, self.stamps.setdefault(number, np.zeros(region.size // SECTOR + 1, np.int64))
 
     def touch_shared(self, line: int, lanes: Lanes, offsets: Lanes, nbytes: int) -> None:
         """Passes are the most words of one bank that a warp asks for."""
@@ -150,9 +169,9 @@ class _Counts:
         for warp in range(self.size):
             lines = {line: Line(int(n[warp]), int(runs[line][warp])) for line, n in reached.items()}
             for line in {line for line, _ in self.touched}:
-                sectors, fresh, far, passes = (self._of(line, what, warp) for what in _TOUCHED)
-                touched = replace(lines[line], sectors=sectors, fresh=fresh, far=far, passes=passes)
-                lines[line] = replace(touched, buffer=self.buffers.get(line, -1))
+                sectors, fresh, far, asked, passes = (self._of(line, what, warp) for what in _TOUCHED)
+                touched = replace(lines[line], sectors=sectors, fresh=fresh, far=far, asked=asked)
+                lines[line] = replace(touched, passes=passes, buffer=self.buffers.get(line, -1))
             for (line, of), barrier in self.barriers.items():
                 if of == warp:
                     lines[line] = replace(lines[line], barrier=barrier)
@@ -195,6 +214,12 @@ class _Memory(Memory):
     def store(self, group: Group, address: Array, values: Sequence[Array], access: Access) -> None:
         if not self._see(group, address, access):
             super().store(group, address, values, access)
+
+    def prefetch(self, group: Group, address: Array, nbytes: int) -> None:
+        super().prefetch(group, address, nbytes)
+        for region, positions, offsets in self._locate(group, group.spread(address), PIECE):
+            lanes = group.lanes if positions is None else group.lanes[positions]
+            self.counts.prefetch(group.order.line, region, lanes, offsets, nbytes)
 
     def _see(self, group: Group, address: Array, access: Access) -> bool:
         """Whether it is of an argument."""

@@ -24,8 +24,8 @@ load/store unit's queue or the L2 port; the scheduler, or its own last instructi
 """
 _MEMORY, _RESULT, _COPIES, _BARRIER, _PIPE, _QUEUE, _ISSUE = range(len(CAUSES))
 _KIND, _PIPE_AT, _COST, _STALL, _WRITES, _READS, _WAITS = range(7)
-_QUEUED, _DRAM, _L2, _LATENCY, _NUMBER, _COUNT = range(7, len(ROW))
-_LOAD, _STORE, _BAR, _COPY, _CLOSE, _WAIT = (int(k) for k in Kind if k)
+_QUEUED, _DRAM, _L2, _LATENCY, _NUMBER, _COUNT, _ASKED = range(7, len(ROW))
+_LOAD, _STORE, _BAR, _COPY, _CLOSE, _WAIT, _PREFETCH = (int(k) for k in Kind if k)
 _QUEUE_DEPTH = 64.0  # cycles of work that the load/store unit takes in advance
 _PORT_DEPTH = 400.0  # that stores may have before it
 _DRAM_DEPTH = 6000.0  # that stores may be behind
@@ -97,7 +97,8 @@ class _Warps(NamedTuple):
 
 class _Units(NamedTuple):
     """Until when units are busy, by multiprocessor, quarter and pipe. dram: one element. met, arrived: of the
-    barriers of each CTA's place. given: warps so far.
+    barriers of each CTA's place; asked: when what it prefetched last is in L2, and what it
+    had before it met last. given: warps so far.
     """
 
     schedulers: Any
@@ -107,6 +108,7 @@ class _Units(NamedTuple):
     dram: Any
     arrived: Any
     met: Any
+    asked: Any
     given: Any
 
 
@@ -149,7 +151,8 @@ def _units(sms: int, slots: int) -> _Units:
     schedulers, pipes = np.zeros((sms, _QUARTERS)), np.zeros((sms, _QUARTERS, len(PIPES)))
     arrived, met = np.zeros((slots, _BARRIERS), np.int64), np.zeros((slots, _BARRIERS))
     given = np.zeros(sms, np.int64)
-    return _Units(schedulers, pipes, np.zeros(sms), np.zeros(sms), np.zeros(1), arrived, met, given)
+    queue, port, dram, asked = np.zeros(sms), np.zeros(sms), np.zeros(1), np.zeros((slots, 2))
+    return _Units(schedulers, pipes, queue, port, dram, arrived, met, asked, given)
 
 
 @numba.njit
@@ -176,7 +179,9 @@ def _run(code, warps, units, sums, warps_of, sorts, occupancy, bandwidth):  # ty
             sums.waits[number, cause] += time - since
             heapq.heappush(heap, (time, w))
             continue
-        _issue(row, warps, units, sums, sm, w, time, bandwidth)
+        if row[_KIND] == _PREFETCH:
+            _prefetch(row, units, sums, slot, time, bandwidth)
+        _issue(row, warps, units, sums, sm, slot, w, time, bandwidth)
         warps.at[w] += 1
         if warps.at[w] < warps.last[w]:
             if row[_KIND] == _BAR:
@@ -231,7 +236,7 @@ def _when(row, warps, units, sm, w, time):  # type: ignore[no-untyped-def]
 
 
 @numba.njit
-def _issue(row, warps, units, sums, sm, w, time, bandwidth):  # type: ignore[no-untyped-def]
+def _issue(row, warps, units, sums, sm, slot, w, time, bandwidth):  # type: ignore[no-untyped-def]
     """What the instruction takes of units, and when its result is there."""
     unit, q = int(row[_PIPE_AT]), warps.quarter[w]
     units.schedulers[sm, q] = time + 1.0
@@ -244,7 +249,9 @@ def _issue(row, warps, units, sums, sm, w, time, bandwidth):  # type: ignore[no-
         units.queue[sm] = max(units.queue[sm], time) + row[_QUEUED]
         sums.totals[2] += row[_QUEUED]
         done = max(done, units.queue[sm] + row[_LATENCY])
-    if row[_DRAM] + row[_L2] > 0:
+    if row[_ASKED] > 0:
+        done = max(done, units.asked[slot, 1] + row[_LATENCY])
+    if row[_DRAM] + row[_L2] > 0 and row[_KIND] != _PREFETCH:
         done = max(done, _move(row, units, sums, sm, time, bandwidth) + row[_LATENCY])
     if row[_KIND] == _COPY:
         warps.copied[w] = max(warps.copied[w], done)
@@ -261,6 +268,14 @@ def _issue(row, warps, units, sums, sm, w, time, bandwidth):  # type: ignore[no-
         warps.boards[w, board] = max(warps.boards[w, board], taken + _TAKEN)
         warps.from_memory[w, board] = False
     warps.ready[w] = time + max(1.0, row[_STALL])
+
+
+@numba.njit
+def _prefetch(row, units, sums, slot, time, bandwidth):  # type: ignore[no-untyped-def]
+    """Bytes from DRAM to L2, for the last of which the CTA's loads wait once it has met."""
+    units.dram[0] = max(units.dram[0], time) + row[_DRAM] / bandwidth
+    sums.totals[1] += row[_DRAM]
+    units.asked[slot, 0] = max(units.asked[slot, 0], units.dram[0] + row[_LATENCY])
 
 
 @numba.njit
@@ -294,3 +309,4 @@ def _meet(row, warps, units, sums, heap, slot, w, number, time, per_cta):  # typ
             warps.barrier[other] = -1
             heapq.heappush(heap, (warps.ready[other], np.int64(other)))
     units.arrived[slot, b], units.met[slot, b] = 0, 0.0
+    units.asked[slot, 1] = units.asked[slot, 0]

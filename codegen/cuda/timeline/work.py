@@ -30,6 +30,7 @@ class Kind(IntEnum):
     COPY = 4  # to shared memory, not waited for
     CLOSE = 5  # of a group of copies
     WAIT = 6  # for all groups but some
+    PREFETCH = 7  # to L2, not waited for
 
 
 class Pipe(IntEnum):
@@ -45,9 +46,10 @@ class Pipe(IntEnum):
 PIPES = tuple(p.name for p in Pipe if p >= 0)
 ROW = (
     *("kind", "pipe", "cost", "stall", "writes", "reads", "waits"),
-    *("queue", "dram", "l2", "latency", "number", "count"),
+    *("queue", "dram", "l2", "latency", "number", "count", "asked"),
 )
-"""cost: cycles of the pipe. queue: of the load/store unit. dram, l2: bytes from there. latency: cycles to the
+"""cost: cycles of the pipe. queue: of the load/store unit. dram, l2: bytes from there; asked: those of l2
+that its CTA asked for before. latency: cycles to the
 result beyond these. number, count: of a barrier, and of the warps that it waits for; of copies, those left.
 """
 
@@ -88,7 +90,7 @@ def rows(
     times = np.bincount(way, minlength=len(code))
     memory_runs: dict[int, int] = {}
     for number, one in enumerate(code):
-        if one.name in _GLOBAL or one.name in _SHARED:
+        if one.name in _GLOBAL or one.name in _SHARED or one.name == "UBLKPF":
             memory_runs[one.line] = memory_runs.get(one.line, 0) + int(times[number])
     return np.array([_row(one, lines, memory_runs, origins, spec) for one in code], np.float64)
 
@@ -118,6 +120,9 @@ def _uses(
             return {"queue": max(1.0, line.passes / runs), "latency": _SHARED_CYCLES}
         case "SHFL":
             return {"queue": 1.0, "latency": _SHUFFLE}
+        case "UBLKPF":
+            dram = SECTOR * line.fresh * origins.get(line.buffer, Origin()).dram / runs
+            return {"kind": Kind.PREFETCH, "dram": dram, "latency": DRAM_SECONDS * spec.clock}
         case "BAR" if line.barrier is not None:
             return {"kind": Kind.BARRIER, "number": line.barrier[0], "count": line.barrier[1]}
         case "LDGDEPBAR":
@@ -131,12 +136,13 @@ def _uses(
 def _global(kind: Kind, line: Line, runs: int, origin: Origin, spec: DeviceSpec) -> Mapping[str, float]:
     """Stores go through to L2, loads where L1 has lost the data."""
     dram = SECTOR * line.fresh * origin.dram / runs
-    passed = line.sectors if kind is Kind.STORE else line.fresh * origin.beyond + line.far
+    passed = line.sectors if kind is Kind.STORE else line.fresh * origin.beyond + line.far + line.asked
     l2 = SECTOR * passed / runs - dram
     touched = max(SECTOR * line.sectors / runs, dram + l2, 1.0)
     far = dram * DRAM_SECONDS * spec.clock + l2 * _L2 + (touched - dram - l2) * _L1
     queue = max(1.0, SECTOR * line.sectors / runs / _WARP_BYTES_PER_CYCLE)
-    return {"kind": kind, "queue": queue, "dram": dram, "l2": l2, "latency": far / touched}
+    asked = SECTOR * line.asked / runs
+    return {"kind": kind, "queue": queue, "dram": dram, "l2": l2, "latency": far / touched, "asked": asked}
 
 
 def _arithmetic(one: Instruction, spec: DeviceSpec) -> tuple[Pipe, float, float]:

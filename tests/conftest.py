@@ -1,6 +1,7 @@
 """Settings for the whole suite, made before jax is imported: eight CPU devices, strict and verified passes.
 
-`pytest -m gpu` lets JAX take the GPU where there is one.
+`pytest -m gpu` lets JAX take the GPU where there is one. Tests of ONCE are marked `once`: what they look at
+begins at a Graph or a Kernel, so CI runs them with one version of JAX.
 """
 
 import os
@@ -20,9 +21,17 @@ os.environ.setdefault("JSTITCH_CALIBRATED", "0")
 # Nor asks anybody XLA what it makes of a program, a second each, but where a test says so.
 os.environ.setdefault("JSTITCH_ASK_SECONDS", "0")
 # Kernels built by an earlier run are taken from here; the user's own cache is left alone.
+ONCE = ("benchmarks", "calibration", "codegen", "passes")
 _CACHE = Path(__file__).parent.parent / ".pytest_cache" / "jstitch-kernels"
 os.environ.setdefault("JSTITCH_CACHE_DIR", str(_CACHE))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regenerate-golden", action="store_true", help="Write tests/golden anew.")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    folders = [Path(__file__).parent / name for name in ONCE]
+    for item in items:
+        if any(item.path.is_relative_to(folder) for folder in folders):
+            item.add_marker(pytest.mark.once)

@@ -24,7 +24,9 @@ def absolute(text: str, repository: str, version: str) -> str:
 
 def readme() -> str:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (version,) = re.findall(r'^__version__ = "(.+)"$', (ROOT / "jstitch/__init__.py").read_text(), re.MULTILINE)
+    (version,) = re.findall(
+        r'^__version__ = "(.+)"$', (ROOT / "jstitch/__init__.py").read_text(), re.MULTILINE
+    )
     return absolute((ROOT / "README.md").read_text(encoding="utf-8"), project["urls"]["Repository"], version)
 
 

@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: README.md as package indexes show it, its links with their whole addresses."""
+"""What pyproject.toml cannot say: README.md as package indexes show it, with whole addresses for links."""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from importlib import metadata
+from pathlib import Path
 
+import jstitch
 from jstitch.calibration import store
 from jstitch.cli import machine_checks, works
 from jstitch.cli.finding import Check, Finding, first_line, is_installed
@@ -55,6 +57,18 @@ def look(name: str, check: Check) -> Finding:
 
 def python(name: str) -> Finding:
     return Finding(name, "ok", f"{platform.python_version()}, {sys.executable}")
+
+
+def own_version(name: str) -> Finding:
+    """Where it is imported from; the version that pip knows may be that of another copy."""
+    text = f"{jstitch.__version__}, {Path(jstitch.__file__).parent}"
+    try:
+        installed = metadata.version("jstitch")
+    except metadata.PackageNotFoundError:
+        return Finding(name, "ok", f"{text}, not installed by pip")
+    if installed != jstitch.__version__:
+        return Finding(name, "warn", f"{text}, but {installed} is installed", "pip install jstitch again")
+    return Finding(name, "ok", text)
 
 
 def jax_version(name: str) -> Finding:
@@ -164,6 +178,7 @@ _HINTS = {
 
 CHECKS: dict[str, dict[str, Check]] = {
     "versions": {
+        "jstitch": own_version,
         "python": python,
         "jax": jax_version,
         "numba": needed("numba"),

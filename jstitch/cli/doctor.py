@@ -25,8 +25,8 @@ def doctor(self_check: bool, as_json: bool) -> None:
 
     Exits with status 1 when something that should work does not.
 
-    --check runs norms, softmax, losses, gradients and an optimizer's update under jax.jit and stitched, and says
-    how many kernels each got, and whether their results are XLA's by the rule of `jstitch run --compare`.
+    --check runs softmax, norms, losses, gradients and an optimizer's update under jax.jit and stitched, says
+    how many kernels each got, and compares their results by the rule of `jstitch run --compare`.
     """
     looked_at = sections(self_check)
     with progress(sum(map(len, looked_at.values()))) as begin:

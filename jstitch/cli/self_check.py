@@ -123,7 +123,7 @@ def _adamw(state: Any, gradient: Any) -> Any:
         m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
         return p - 1e-3 * (m / (jnp.sqrt(v) + 1e-8) + 0.01 * p), m, v
 
-    return [update(*old, g) for old, g in zip(state, gradient, strict=True)]
+    return [update(p, m, v, g) for (p, m, v), g in zip(state, gradient, strict=True)]
 
 
 def _parameters(random: np.random.Generator) -> tuple[Any, ...]:

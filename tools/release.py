@@ -85,10 +85,10 @@ def try_wheel(wheel: Path, work: Path, python: str) -> None:
     environment, elsewhere = work / "environment", work / "elsewhere"
     elsewhere.mkdir()
     run(python, "-m", "venv", str(environment))
-    mine = str(environment / "bin" / "python")
+    mine = environment / "bin" / "python"
     run(mine, "-m", "pip", "install", "--quiet", f"{wheel}[demo]", cwd=elsewhere)
-    run(mine, "-m", "jstitch", "doctor", "--check", cwd=elsewhere)
-    run(mine, "-m", "jstitch", "demo", "--small", "--steps", "10", cwd=elsewhere)
+    for command in (("doctor", "--check"), ("demo", "--small", "--steps", "10")):
+        run(mine, "-m", "jstitch", *command, cwd=elsewhere, JSTITCH_CACHE_DIR=str(work / "kernels"))
 
 
 def keep(files: list[Path], folder: Path) -> list[Path]:
@@ -103,12 +103,14 @@ def git(root: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> None:
-    """Show the command and its output. Raises ClickException when it fails."""
+def run(*command: str | Path, cwd: Path | None = None, **variables: str) -> None:
+    """Show the command and its output. variables: of its environment, in which nothing else is set for Python
+    or jstitch. Raises ClickException when it fails."""
     words = list(map(str, command))
     click.echo(f"$ {' '.join(words)}", err=True)
-    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    done = subprocess.run(words, cwd=cwd, env=clean, check=False)
+    ours = ("PYTHONPATH", "PYTHONHOME", "JSTITCH_")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    done = subprocess.run(words, cwd=cwd, env={**clean, **variables}, check=False)
     if done.returncode:
         raise click.ClickException(f"{words[0]} ended with status {done.returncode}: no release")
 

@@ -18,7 +18,7 @@ WSL_DRIVER = Path("/usr/lib/wsl/lib/libcuda.so.1")
 MALLOC = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 TESTED = "Linux x86_64"
 UNTESTED = {
-    "Linux aarch64": "kernels are compiled for it in the tests, and run under emulation before a release",
+    "Linux aarch64": "kernels are compiled for it in the tests, and ran under emulation, never on such a machine",
     "Darwin arm64": "kernels are compiled for it in the tests, but were never run there",
     "Windows AMD64": "kernels need a POSIX system, so programs stay XLA's",
 }

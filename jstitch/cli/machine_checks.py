@@ -18,7 +18,7 @@ WSL_DRIVER = Path("/usr/lib/wsl/lib/libcuda.so.1")
 MALLOC = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 TESTED = "Linux x86_64"
 UNTESTED = {
-    "Linux aarch64": "kernels are compiled for it in the tests, and ran under emulation, never on such a machine",
+    "Linux aarch64": "kernels are compiled for it in the tests, and ran under emulation only",
     "Darwin arm64": "kernels are compiled for it in the tests, but were never run there",
     "Windows AMD64": "kernels need a POSIX system, so programs stay XLA's",
 }
@@ -30,7 +30,7 @@ def system(name: str) -> Finding:
     is_wsl = "microsoft" in platform.release().lower()
     if known == TESTED and not is_wsl:
         return Finding(name, "ok", f"{known}: what the tests run on")
-    why = "the kernel is not Linux's own" if is_wsl else UNTESTED.get(known, "nobody has tried it")
+    why = UNTESTED.get(known, "nobody has tried it")
     hint = "use WSL 2" if platform.system() == "Windows" else "jstitch doctor --check compares kernels here"
     return Finding(name, "warn", f"{known}{' on WSL' if is_wsl else ''}: not tested; {why}", hint)
 

@@ -10,6 +10,8 @@ The dumps shown are those of README's own example, so run it with the jax releas
 from __future__ import annotations
 
 import dataclasses
+import html
+import inspect
 import re
 import sys
 import tempfile
@@ -62,6 +64,14 @@ def option_table() -> str:
     return "\n".join(rows)
 
 
+def name_table() -> str:
+    """One row per public name, with the first line of its docstring."""
+    names = [name for name in jstitch.__all__ if name != "__version__"]
+    lines = {name: (inspect.getdoc(getattr(jstitch, name)) or "").partition("\n")[0] for name in names}
+    rows = [f"| `{name}` | {html.escape(line, quote=False)} |" for name, line in lines.items()]
+    return "\n".join(["| name | what it is |", "| --- | --- |", *rows])
+
+
 @cache
 def dump() -> dict[str, str]:
     """The dump of README's example: stage name -> text."""
@@ -98,6 +108,7 @@ def source_body() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "op table": op_table,
     "option table": option_table,
+    "name table": name_table,
     "dump names": _dumped("names"),
     "dump input": _dumped("input.mlir", "mlir"),
     "dump graph": _dumped("clone_broadcasts.txt"),

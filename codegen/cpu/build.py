@@ -36,10 +36,11 @@ _lock = threading.Lock()
 def prepare(source: KernelSource, cache_dir: str | None = None) -> Mapping[str, str]:
     """Build `source` now and return the attributes of its custom call (target `cpu_handler.TARGET`).
 
-    cache_dir: CompileOptions.cache_dir. Raises numba.core.errors.NumbaError when Numba rejects the text.
+    cache_dir: CompileOptions.cache_dir. Raises numba.core.errors.NumbaError when Numba rejects the text,
+    JstitchError on a system that cannot run kernels.
     """
-    build(source, cache_dir)
     register()
+    build(source, cache_dir)
     return {"h": source.digest, "src": source.payload}
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from llvmlite import binding, ir
+from llvmlite import ir
 
-from jstitch.codegen.cpu.expression import Value, host_has, larger, select, smaller
+from jstitch.codegen.cpu.expression import Value, larger, select, smaller
+from jstitch.codegen.cpu.processor import host_has, is_arm, is_x86
 
 SINGLE = ir.FloatType()
 
@@ -52,8 +53,7 @@ NARROW = {"f16": F16, "bf16": BF16, "f8e4m3fn": E4M3FN, "f8e5m2": E5M2}
 
 def _native_half() -> bool:
     """Whether f16 conversions are instructions; elsewhere LLVM would call a library that may not be there."""
-    triple = binding.get_default_triple()
-    return host_has("f16c") if triple.startswith("x86") else triple.startswith(("aarch64", "arm64"))
+    return host_has("f16c") if is_x86() else is_arm()
 
 
 def decode(bits: Value, form: Narrow) -> Value:

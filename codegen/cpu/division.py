@@ -15,7 +15,8 @@ middle between two floats could be rounded wrongly, and for all c of 24 bits non
 
 from __future__ import annotations
 
-from jstitch.codegen.cpu.expression import Value, fuses, select
+from jstitch.codegen.cpu.expression import Value, select
+from jstitch.codegen.cpu.processor import fuses
 
 LARGE = 2.0**100  # the reciprocal of a number not much larger than this is no normal number
 DOWN = 2.0**-64

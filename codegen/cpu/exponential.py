@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from jstitch.codegen.cpu.expression import Value, fuses, host_has, larger, polynomial, select, smaller
+from jstitch.codegen.cpu.expression import Value, larger, polynomial, select, smaller
+from jstitch.codegen.cpu.processor import fuses, host_has
 
 LN2 = math.log(2.0)
 ROUND32 = 1.5 * 2.0**23  # adding it leaves the nearest integer in the low bits, without a float-to-int of NaN

@@ -10,28 +10,15 @@ vectoriser widens it together with the loop around it.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import binding, ir
-from numba.core import config
+from llvmlite import ir
+
+from jstitch.codegen.cpu.processor import fuses
 
 Number = float | int
-
-
-@functools.cache
-def host_has(feature: str) -> bool:
-    """Whether the machine Numba compiles for has a CPU feature, named as LLVM names it ("fma", "avx512f")."""
-    if config.CPU_FEATURES is not None:
-        return f"+{feature}" in config.CPU_FEATURES.split(",")
-    return bool(binding.get_host_cpu_features().get(feature, False))
-
-
-def fuses() -> bool:
-    """Whether the machine has a fused multiply-add."""
-    return host_has("fma") or not binding.get_default_triple().startswith("x86")
 
 
 @dataclass(frozen=True, eq=False)

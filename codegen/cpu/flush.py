@@ -15,20 +15,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba.core import types
 
 from jstitch.codegen.cpu.declare import declare
+from jstitch.codegen.cpu.processor import is_x86
 
 LINE = 64  # bytes
 _PIECES = (1, 2, 4, 8, 16, 32)  # every number below LINE is the sum of some
 _BYTE, _WORD, _VOID = ir.IntType(8), ir.IntType(64), ir.VoidType()
 _ADDRESS = _BYTE.as_pointer()
 _FLUSH = "jstitch_flush"
-
-
-def _is_x86() -> bool:
-    return str(binding.get_default_triple()).startswith(("x86", "i386", "i686"))
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class _Writer:
             for base in (self.source, self.target)
         )
         store = b.store(b.load(source, align=1, typ=kind), target, align=align)
-        if past_caches and _is_x86():
+        if past_caches and is_x86():
             store.set_metadata("nontemporal", b.module.add_metadata([ir.IntType(32)(1)]))
 
     def rest(self, sizes: Sequence[int], start: Any, count: Any) -> None:
@@ -115,7 +112,7 @@ def stream() -> Any:
 
 
 def _end_streams(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    if _is_x86():
+    if is_x86():
         kind = ir.FunctionType(_VOID, [])
         fence = builder.module.declare_intrinsic("llvm.x86.sse.sfence", [], kind)
         builder.call(fence, [])

@@ -6,7 +6,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from jstitch.codegen.cpu.expression import host_has
+from jstitch.codegen.cpu.processor import host_has
 
 _HALF = ir.IntType(32)
 MIDDLE_LOOP, LONG_LOOP = 26, 40  # instructions

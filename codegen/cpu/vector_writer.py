@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from jstitch.codegen.cpu.expression import fuses, host_has
+from jstitch.codegen.cpu.processor import fuses, host_has
 
 VECTORS = 2  # of a panel's row
 HALFBITS = 16

@@ -8,21 +8,29 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
-from jstitch.cli.checks import CHECKS, Finding, run_checks
+from jstitch.cli.checks import run_checks, sections
+from jstitch.cli.finding import Finding
 from jstitch.cli.progress import progress
 
 _MARKS = {"ok": "[green]ok  [/]", "warn": "[yellow]warn[/]", "fail": "[red]FAIL[/]", "none": "[dim]-   [/]"}
 
 
 @click.command()
+@click.option(
+    "--check", "self_check", is_flag=True, help="Also hold kernels of several programs against XLA's."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output.")
-def doctor(as_json: bool) -> None:
+def doctor(self_check: bool, as_json: bool) -> None:
     """Look at versions, devices, settings and caches, and try out what should work.
 
     Exits with status 1 when something that should work does not.
+
+    --check runs softmax, norms, losses, gradients and an optimizer's update under jax.jit and stitched, says
+    how many kernels each got, and compares their results by the rule of `jstitch run --compare`.
     """
-    with progress(sum(map(len, CHECKS.values()))) as begin:
-        found = list(run_checks(begin))
+    looked_at = sections(self_check)
+    with progress(sum(map(len, looked_at.values()))) as begin:
+        found = list(run_checks(looked_at, begin))
     if as_json:
         click.echo(json.dumps([{"section": section, **f.fields()} for section, f in found], indent=1))
     else:

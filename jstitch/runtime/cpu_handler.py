@@ -18,10 +18,11 @@ from typing import Any
 
 import jax
 
+from jstitch.errors import JstitchError
 from jstitch.runtime import ffi_layout as at
 from jstitch.runtime.cache import KernelCache, Label
 from jstitch.runtime.native_object import host_processor, load_object
-from jstitch.runtime.process_block import LoadedKernel, process_block
+from jstitch.runtime.process_block import LoadedKernel, process_block, why_no_kernels
 from jstitch.runtime.versions import toolchain
 
 TARGET = "jstitch"
@@ -38,7 +39,12 @@ _HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 
 
 def register(builder: Builder, store: KernelCache) -> None:
-    """Register the target and its instance type with JAX. Later calls do nothing."""
+    """Register the target and its instance type with JAX. Later calls do nothing.
+
+    Raises JstitchError on a system that cannot run kernels.
+    """
+    if (why := why_no_kernels()) is not None:
+        raise JstitchError("Linux or macOS, to run kernels on the CPU", why, hint="use WSL 2")
     with _lock:
         if not _keep:
             _register(builder, store)

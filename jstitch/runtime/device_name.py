@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from jstitch.runtime.native_object import host_processor
+from jstitch.runtime.process_block import available_threads
 
 
 @cache
 def cpu_device() -> str:
     """Model, LLVM's name of it, usable cores: `cpu AMD EPYC 7763 znver3, 2 cores`."""
-    return f"cpu {_model()} {host_processor().split()[1]}, {usable_cores()} cores"
+    return f"cpu {_model()} {host_processor().split()[1]}, {available_threads()} cores"
 
 
 def gpu_device(kind: str) -> str:
     """kind: JAX's `device_kind`."""
     return f"cuda {kind}"
-
-
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _model() -> str:

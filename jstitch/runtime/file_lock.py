@@ -25,7 +25,7 @@ def locked(path: Path, seconds: float = 30.0) -> Iterator[bool]:
 
     Every `with` is a holder of its own, in one process too. Raises OSError when the file cannot be opened.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         yield _acquire(handle, time.monotonic() + seconds)
     finally:

@@ -5,11 +5,10 @@ Addresses are int64. Nothing here checks anything. Imported only when the handle
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
@@ -140,7 +139,7 @@ def pause(typing: Any) -> Any:
     """Tell the processor that this is a spin loop (x86 only, elsewhere nothing)."""
 
     def emit(builder: Any, args: Any) -> None:
-        if platform.machine() in ("x86_64", "AMD64"):
+        if binding.get_process_triple().startswith(("x86", "i386", "i686")):
             kind = ir.FunctionType(ir.VoidType(), [])
             builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -31,6 +33,11 @@ def _c_function(library: ctypes.CDLL, name: str) -> int:
     return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
+def why_no_kernels() -> str | None:
+    """Why this system runs no kernels of ours; None where it does."""
+    return None if os.name == "posix" else f"{platform.system()}, which has no POSIX interface"
+
+
 @cache
 def process_block() -> ctypes.Array[ctypes.c_int64]:
     """The block, filled in except for the type id and the task; it lives as long as the process."""
@@ -40,7 +47,7 @@ def process_block() -> ctypes.Array[ctypes.c_int64]:
     block[at.PROCESS_SERIAL_WORK] = DEFAULT_SERIAL_WORK
     block[at.PROCESS_MALLOC] = _c_function(library, "malloc")
     block[at.PROCESS_FREE] = _c_function(library, "free")
-    block[at.PROCESS_MADVISE] = _c_function(library, "madvise") if hasattr(os, "sched_getaffinity") else 0
+    block[at.PROCESS_MADVISE] = _c_function(library, "madvise") if sys.platform == "linux" else 0
     block[at.PROCESS_YIELD] = _c_function(library, "sched_yield")
     sizes = (ctypes.c_int64 * at.NUM_DTYPES)(*(at.ITEMSIZES.get(code, 0) for code in range(at.NUM_DTYPES)))
     block[at.PROCESS_ITEMSIZES] = ctypes.addressof(sizes)

@@ -15,8 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 from jstitch.__main__ import main
-from jstitch.cli import checks
-from jstitch.cli.checks import CHECKS, Finding, look
+from jstitch.cli import checks, machine_checks, self_check
+from jstitch.cli.checks import CHECKS, look
+from jstitch.cli.finding import Finding
+from jstitch.cli.self_check import PROGRAMS, SOFTMAX, check_program
 from jstitch.errors import JstitchWarning
 
 
@@ -102,15 +104,89 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_cpu_check_compares(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel that computes something else, and a program that is not stitched at all."""
-    right = checks.jit
+    make_wrong(monkeypatch)
+    assert "differ from XLA's" in look_at("cpu kernels").text
+    monkeypatch.setattr(self_check, "jit", lambda f, options: jax.jit(f))
+    assert "nothing was stitched" in look_at("cpu kernels").text
+
+
+def make_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of softmax are off by a hundredth of a percent, all others right."""
+    right = self_check.jit
 
     def wrong(f: Any, **settings: Any) -> Any:
-        return right(lambda x: f(x) * 1.001, **settings)
+        return right((lambda x: f(x) * 1.0001) if f is SOFTMAX.f else f, **settings)
 
-    monkeypatch.setattr(checks, "jit", wrong)
-    assert "differ from XLA's" in look_at("cpu kernels").text
-    monkeypatch.setattr(checks, "jit", lambda f, options: jax.jit(f))
-    assert "nothing was stitched" in look_at("cpu kernels").text
+    monkeypatch.setattr(self_check, "jit", wrong)
+
+
+def check(monkeypatch: pytest.MonkeyPatch, *programs: self_check.Program) -> Any:
+    """`jstitch doctor --check` of these programs alone."""
+    monkeypatch.setattr(checks, "CHECKS", {})
+    monkeypatch.setattr(checks, "SELF_CHECK", {p.name: check_program(p) for p in programs})
+    return CliRunner().invoke(main, ["doctor", "--check", "--json"])
+
+
+def test_every_program_of_the_self_check_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = check(monkeypatch, *PROGRAMS)
+    found = {f["name"]: f for f in json.loads(result.stdout)}
+    assert result.exit_code == 0, result.output
+    assert list(found) == [program.name for program in PROGRAMS]
+    for program in PROGRAMS:
+        said = found[program.name]["text"]
+        assert "as near to float64 as XLA's" in said
+        assert not program.kernels or int(said.partition(" kernel")[0]) >= 1
+
+
+def test_the_self_check_ends_with_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_wrong(monkeypatch)
+    last = PROGRAMS[-1]
+    result = check(monkeypatch, SOFTMAX, last)
+    assert result.exit_code == 1
+    assert [f["status"] for f in json.loads(result.stdout)] == ["fail", "ok"]
+    assert "output 0" in result.stdout
+
+
+def test_the_self_check_runs_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "CHECKS", {})
+    assert not checks.sections(False)
+    assert set(checks.sections(True)["kernels against XLA"]) == {p.name for p in PROGRAMS}
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "release", "status", "text"),
+    [
+        ("Linux", "x86_64", "6.1.0-amd64", "ok", "what the tests run on"),
+        ("Linux", "x86_64", "5.15.1-microsoft-standard-WSL2", "warn", "on WSL: not tested"),
+        ("Linux", "aarch64", "6.1.0-arm64", "warn", "emulation"),
+        ("Darwin", "arm64", "24.0.0", "warn", "never run there"),
+        ("Windows", "AMD64", "11", "warn", "programs stay XLA's"),
+        ("Linux", "riscv64", "6.1.0", "warn", "nobody has tried it"),
+    ],
+)
+def test_systems(
+    system: str, machine: str, release: str, status: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("system", system), ("machine", machine), ("release", release)):
+        monkeypatch.setattr(f"platform.{name}", lambda value=value: value)
+    found = look_at("system")
+    assert (found.status, text in found.text) == (status, True)
+    assert found.text.startswith(f"{system} {machine}")
+    assert bool(found.hint) == (status == "warn")
+
+
+def test_a_driver_that_is_of_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine_checks, "DRIVER", tmp_path / "none")
+    assert look_at("driver").status == "none"
+    monkeypatch.setattr(machine_checks, "WSL_DRIVER", tmp_path)
+    assert look_at("driver").status == "ok"
+
+
+def test_two_versions_of_jstitch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks.metadata, "version", lambda name: "0.0.1")
+    found = look_at("jstitch")
+    assert found.status == "warn"
+    assert "0.0.1 is installed" in found.text
 
 
 BROKEN = """

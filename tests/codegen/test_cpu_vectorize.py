@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cpu_loop import assembly, compile_loop, compile_source, run
 
-from jstitch.codegen.cpu.expression import host_has
+from jstitch.codegen.cpu.processor import host_has
 
 pytestmark = pytest.mark.skipif(not host_has("avx2"), reason="the instructions named here are AVX2's")
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import jstitch
-from jstitch.codegen.cpu.expression import host_has
 from jstitch.codegen.cpu.lower_text import lower_text
+from jstitch.codegen.cpu.processor import host_has
 from tests.codegen.guarded import overruns
 from tests.codegen.test_check_phases import kernels, shape
 from tests.codegen.test_lower_text import HEAD, names

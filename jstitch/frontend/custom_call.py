@@ -37,16 +37,19 @@ def _identity(op: Op, call: KernelCall) -> dict[str, Any]:
     """What one of the kernel's calls says of itself in HLO, and so in profiles.
 
     ops: names of what it computes. launches: calls that make the kernel. bytes: read and written by this one.
-    flops: of all of them. Nothing that depends on where the user's code stands: see `exporter`. Calls that
-    are only compiled have nothing but ops.
+    flops: of all of them. entry: its name on a GPU. Calls that are only compiled have nothing but ops.
+
+    Nothing depends on where the user's code stands: see `exporter`.
     """
     ops = {"ops": ", ".join(dict.fromkeys(inner.name for inner in op.regions[0].walk()))}
     work: KernelWork | None = op.attrs.get("work")
     if work is None:
         return ops
+    entry = {"entry": call.config["name"]} if "name" in call.config else {}
     traffic = op.attrs["traffic"].get(call.config.get("name"))
     return {
         **ops,
+        **entry,
         "kernel": op.attrs["name"],
         "launches": len(op.attrs["calls"]),
         "bytes": work.nbytes if traffic is None else sum(traffic),

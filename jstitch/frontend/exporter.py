@@ -153,13 +153,14 @@ def _location(op: Op) -> ir.Location:
 def _locations(kernel: Op) -> ir.Location:
     """The user's lines that it computes, each as if called by the next; then the locations of its ops.
 
-    XLA keeps such a chain as frames of a stack: profilers show all lines, and `jstitch trace` reads them.
-    They are no attribute, since JAX's compilation cache would then depend on them.
+    XLA keeps such a chain as frames of a stack, the last of which is called by the callers of the first op:
+    profilers show all lines, and `jstitch trace` reads them, up to the first that comes again. They are no
+    attribute, since JAX's compilation cache would then depend on them.
     """
     ops = [*kernel.regions[0].walk()]
-    inside = list(dict.fromkeys(map(_location, ops)))
-    lines = dict.fromkeys(op.loc for op in ops if op.loc and not is_free(op)) or {kernel.loc: None}
-    found = ir.Location.fused(inside)
+    placed = [op for op in ops if op.loc and not is_free(op)]
+    lines = dict.fromkeys(op.loc for op in placed) or {kernel.loc: None}
+    found = ir.Location.fused(list(dict.fromkeys(map(_location, (*placed, *ops)))))
     for line in reversed(lines):
         found = ir.Location.callsite(make_location(line), [found])
     return found

@@ -23,7 +23,8 @@ _BACKWARD = "transpose("
 _JAX = frozenset(
     {
         *("body", "checkpoint", "closed_call", "cond", "core_call", "custom_jvp_call", "custom_vjp_call"),
-        *("custom_vjp_call_jaxpr", "main", "rematted_computation", "remat", "scan", "shard_map", "while"),
+        *("custom_vjp_call_jaxpr", "eval_jaxpr", "main", "rematted_computation", "remat", "scan"),
+        *("shard_map", "while"),
     }
 )
 """What JAX itself calls the bodies of its loops and calls."""

@@ -20,11 +20,12 @@ from jstitch.frontend.locations import make_location
 from jstitch.frontend.mlir import func, ir, make_context, stablehlo
 from jstitch.frontend.source import Source, captured_values, clone
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import COLLECTIVES, KERNEL, NO_FUSE, OPS, UNSET, build
+from jstitch.ir.ops import COLLECTIVES, KERNEL, NO_FUSE, OPS, UNSET, OpClass, build, lookup
 from jstitch.ir.scope import common_scope
 from jstitch.ir.types import Type
 from jstitch.passes.base.plan import is_free
 
+_WORK = (OpClass.LIGHT, OpClass.EXPENSIVE, OpClass.REDUCTION, OpClass.CONTRACTION)
 _SYMBOL = re.compile(r'@(?:"([^"]+)"|([\w.$-]+))')
 EmitKernel = Callable[[Op, list[ir.Value]], list[ir.Value]]
 
@@ -167,9 +168,18 @@ def _locations(kernel: Op) -> ir.Location:
 
 
 def _display_name(kernel: Op) -> str:
-    """What profilers show: the kernel's name behind the scopes around all its ops, as JAX names ops."""
-    scope = common_scope(op.scope for op in kernel.regions[0].walk())
+    """What profilers show: the kernel's name behind the scopes around all its work, as JAX names ops.
+
+    What only moves elements, or counts turns, is of JAX's loops as often as of the user's scopes.
+    """
+    ops = [*kernel.regions[0].walk()]
+    scope = common_scope(op.scope for op in list(filter(_works, ops)) or ops)
     return f"{scope}/{kernel.attrs['name']}" if scope else str(kernel.attrs["name"])
+
+
+def _works(op: Op) -> bool:
+    """Whether it computes, on more than a scalar."""
+    return lookup(op.name).op_class in _WORK and any(v.tensor.size > 1 for v in (*op.operands, *op.results))
 
 
 def _clone(op: Op, operands: list[ir.Value]) -> Sequence[ir.Value]:

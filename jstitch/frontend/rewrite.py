@@ -29,10 +29,10 @@ from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import KERNEL
 from jstitch.passes.base.context import Context, Returned
 from jstitch.passes.base.named_pass import NamedPass
-from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free
+from jstitch.passes.base.plan import FusionPattern, FusionPlan
 from jstitch.passes.base.run_passes import Step
 from jstitch.passes.chunk.chunk_rows import chunk_rows, chunks_of, has_large_products
-from jstitch.passes.cost.kernel_work import kernel_work
+from jstitch.passes.cost.kernel_work import kernel_work, ops_outside
 from jstitch.passes.fuse.absorb_updates import contracted
 from jstitch.passes.fuse.alias_donated import alias_donated, carried_by_loops
 from jstitch.passes.fuse.copy_returned import copy_returned
@@ -119,8 +119,8 @@ def rewrite_imported(
         return None
     note(bytes={entry: moved for op in kernel_ops for entry, moved in op.attrs["traffic"].items()})
     works = [op.attrs["work"] for op in kernel_ops]
-    every = sum(op.name != KERNEL and not is_free(op) for op in stitched.walk())
-    note(ops=(sum(work.ops for work in works), every))
+    inside = sum(work.ops for work in works)
+    note(ops=(inside, inside + ops_outside(stitched)))
     note(moved=tuple(sum(work.modelled[n] for work in works) for n in range(2)))
     if chunked:
         note(chunked=chunked)

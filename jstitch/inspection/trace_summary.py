@@ -27,8 +27,8 @@ _MOST = 5  # rows of XLA's own
 class KernelTime:
     """A stitched kernel in one program. calls: of it. seconds: of all of them. launches: a call's, on a GPU.
 
-    nbytes: read and written by a call; flops: of a call; None where the program does not say. scope: the
-    names around all of its ops. lines: of the user. ops: what it computes, names.
+    nbytes: read and written by a call. flops: of a call. scope: the names around all of its ops. lines: of
+    the user. ops: what it computes, names.
     """
 
     kernel: str
@@ -36,8 +36,8 @@ class KernelTime:
     calls: int
     seconds: float
     launches: int
-    nbytes: int | None
-    flops: int | None
+    nbytes: int
+    flops: int
     scope: str
     lines: tuple[str, ...]
     ops: tuple[str, ...]
@@ -47,9 +47,9 @@ class KernelTime:
         """Seconds of a call."""
         return self.seconds / self.calls
 
-    def rate(self, amount: int | None) -> float | None:
-        """So much of each call, in a second."""
-        return None if amount is None or not self.seconds else amount / self.mean
+    def rate(self, amount: int) -> float | None:
+        """So much of each call, in a second; None for calls too short to be timed."""
+        return amount / self.mean if self.seconds else None
 
 
 @dataclass(frozen=True)
@@ -189,22 +189,21 @@ def _largest(times: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _kernel(program: str, kernel: str, times: Sequence[tuple[Instruction, float]]) -> KernelTime:
-    """times: of each launch."""
-    first = times[0][0]
-    said, launches = first.identity, {what.name: what for what, _ in times}
-    count = int(said.get("launches", 1))
-    moved = [int(what.identity["bytes"]) for what in launches.values() if "bytes" in what.identity]
+    """times: of each launch. XLA may have made several instructions of one call."""
+    first, said = times[0][0], times[0][0].identity
+    launches = int(said["launches"])
+    calls = max(1, round(len(times) / launches))
     return KernelTime(
         kernel,
         program,
-        max(1, round(len(times) / count)),
+        calls,
         sum(seconds for _, seconds in times),
-        count,
-        sum(moved) if moved else None,
-        int(said["flops"]) if "flops" in said else None,
+        launches,
+        round(sum(int(what.identity["bytes"]) for what, _ in times) / calls),
+        int(said["flops"]),
         first.scope.rpartition("/")[0],
         first.lines,
-        tuple(said["ops"].split(", ")) if "ops" in said else (),
+        tuple(said["ops"].split(", ")),
     )
 
 

@@ -96,7 +96,7 @@ def _write(record: Record) -> None:
         inside, ops = details["ops"]
         before, after = (nbytes / 1e6 for nbytes in details["moved"])
         kernels = f"{record.kernels} kernel{'s' if record.kernels > 1 else ''}"
-        what = "%s: %s of %d of %d ops, %.1f -> %.1f MB (modelled)"
+        what = "%s: %s of %d of %d ops, %.2f -> %.2f MB (modelled)"
         logger("fusion").info(what, name, kernels, inside, ops, before, after)
     elif record.reason is not None:
         where = details.get("where", "")

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jstitch.ir.graph import Op
-from jstitch.ir.ops import OpClass, lookup
+from jstitch.ir.graph import Graph, Op
+from jstitch.ir.ops import KERNEL, OpClass, lookup
 from jstitch.passes.base.plan import FusionPattern, is_free
 from jstitch.passes.base.product_side import PRODUCT
+from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.base.row_access import data_operands, is_reduction
 from jstitch.passes.cost.after_slices import after_slices
 from jstitch.passes.cost.cost_model import products
@@ -37,6 +38,15 @@ def kernel_work(pattern: FusionPattern, modelled: tuple[float, float]) -> Kernel
     return KernelWork(ops, _nbytes(pattern), round(_flops(pattern.ops)), modelled)
 
 
+def ops_outside(graph: Graph) -> int:
+    """Ops in no kernel, but for constants; those of the regions of loops and branches too."""
+    count = 0
+    for op in graph.ops:
+        count += op.name != KERNEL and not is_free(op)
+        count += sum(map(ops_outside, op.regions)) if is_control(op) else 0
+    return count
+
+
 def _nbytes(pattern: FusionPattern) -> int:
     behind = after_slices(pattern)
     copied = (v for v in pattern.outputs if v not in behind.outputs)
@@ -44,10 +54,10 @@ def _nbytes(pattern: FusionPattern) -> int:
 
 
 def _flops(ops: Iterable[Op]) -> float:
-    ops = [op for op in ops if not is_free(op)]
+    ops = list(ops)
     producers = {v: op for op in ops for v in op.results}
     total = 0.0
-    for op in ops:
+    for op in (op for op in ops if not is_free(op)):
         loop = find_recurrence(op, producers.get) if may_recur(op) else None
         if isinstance(loop, Recurrence):
             total += loop.turns * _flops(loop.ops)

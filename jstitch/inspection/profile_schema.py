@@ -14,6 +14,7 @@ from typing import Any
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 _PACKAGE = "jstitch"
@@ -71,8 +72,15 @@ Hlo: Any = GetMessageClass(_POOL.FindMessageTypeByName(f"{_PACKAGE}.Hlo"))
 
 
 def modules(profile: bytes) -> Iterator[Any]:
-    """HLO modules in a profile. Raises google.protobuf.message.DecodeError for other bytes."""
-    for plane in Space.FromString(profile).planes:
+    """HLO modules in a profile. Raises ValueError for other bytes."""
+    try:
+        yield from _modules(Space.FromString(profile))
+    except DecodeError as error:
+        raise ValueError(f"expected a profile, found bytes that are none: {error}") from None
+
+
+def _modules(space: Any) -> Iterator[Any]:
+    for plane in space.planes:
         names = {entry.key: entry.value.name for entry in plane.stat_metadata}
         for entry in plane.event_metadata:
             for stat in entry.value.stats:

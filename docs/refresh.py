@@ -66,10 +66,8 @@ def option_table() -> str:
 
 def event_table() -> str:
     """One row per event of jax.monitoring."""
-    rows = (
-        f"| `{e.name}` | {e.kind} | {', '.join(f'`{label}`' for label in e.labels)} | {e.when} |"
-        for e in EVENTS
-    )
+    labels = {event: ", ".join(f"`{label}`" for label in event.labels) for event in EVENTS}
+    rows = (f"| `{e.name}` | {e.kind} | {labels[e]} | {e.when} |" for e in EVENTS)
     return "\n".join(["| event | kind | labels | when |", "| --- | --- | --- | --- |", *rows])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,17 @@ def test_bad_input(tmp_path: Path) -> None:
         assert found.exit_code == 2
         assert found.output.count("\n") == 1
         assert what in found.output
+
+
+def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """docs/profiling.md's program has the kernels, scopes and lines that the page shows."""
+    page = (Path(__file__).parents[2] / "docs" / "profiling.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block, "block.py", "exec"), {"__name__": "block"})
+    found = summarize(find_profiles(Path("trace")))
+    assert all(note in page for note in found.notes())
+    assert {k.calls for k in found.kernels} == {100}
 
 
 # -- made profiles ----------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ import numpy as np
 import jstitch
 from jstitch.ir.ops import OPS, OpClass
 from jstitch.ir.ops.support import where_it_runs
+from jstitch.runtime.telemetry import AREAS, EVENTS
+from jstitch.runtime.telemetry import ROOT as ROOT_LOGGER
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -72,6 +74,19 @@ def name_table() -> str:
     return "\n".join(["| name | what it is |", "| --- | --- |", *rows])
 
 
+def event_table() -> str:
+    """One row per event of jax.monitoring."""
+    labels = {event: ", ".join(f"`{label}`" for label in event.labels) for event in EVENTS}
+    rows = (f"| `{e.name}` | {e.kind} | {labels[e]} | {e.when} |" for e in EVENTS)
+    return "\n".join(["| event | kind | labels | when |", "| --- | --- | --- | --- |", *rows])
+
+
+def log_table() -> str:
+    """One row per logger."""
+    rows = (f"| `{area}` | `{ROOT_LOGGER}.{area}` | {what} |" for area, what in AREAS.items())
+    return "\n".join(["| name | logger | what |", "| --- | --- | --- |", *rows])
+
+
 @cache
 def dump() -> dict[str, str]:
     """The dump of README's example: stage name -> text."""
@@ -109,6 +124,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "op table": op_table,
     "option table": option_table,
     "name table": name_table,
+    "event table": event_table,
+    "log table": log_table,
     "dump names": _dumped("names"),
     "dump input": _dumped("input.mlir", "mlir"),
     "dump graph": _dumped("clone_broadcasts.txt"),

@@ -12,7 +12,11 @@ from jstitch.errors import CannotFuseError, JstitchError, JstitchWarning
 from jstitch.frontend.control import fuse_together, no_fuse
 from jstitch.frontend.stitch import stitch
 from jstitch.options import CompileOptions
+from jstitch.options import wanted_log as _wanted_log
 from jstitch.runtime.report import Record, last_report, record_count, stitch_count
+from jstitch.runtime.telemetry import start_logging as _start_logging
+
+_start_logging(_wanted_log())
 
 # Here, so that exported and cached programs run in a process that only imports jstitch.
 _register_cpu()

@@ -17,6 +17,7 @@ from jstitch.cli.opt import opt
 from jstitch.cli.plan import plan
 from jstitch.cli.report import report
 from jstitch.cli.run import run
+from jstitch.cli.trace import trace
 
 
 @click.group()
@@ -53,6 +54,7 @@ for command in (
     plan,
     report,
     run,
+    trace,
 ):
     main.add_command(command)
 

@@ -66,6 +66,7 @@ OPTIONAL_PASSES = (
 """Passes without which programs are right all the same."""
 TUNES = ("model", "off", "measure")
 _PREFIX = "JSTITCH_"
+_LOG = "LOG"
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off", "")
 
@@ -169,7 +170,7 @@ class CompileOptions:
     strict: bool = _knob("STRICT", False, _flag)
 
     def __post_init__(self) -> None:
-        _report_unknown([field.name.upper() for field in dataclasses.fields(self)])
+        _report_unknown([*(field.name.upper() for field in dataclasses.fields(self)), _LOG])
         self._normalize()
         if self.target not in (None, "cpu"):
             _check_gpu(self.target)
@@ -216,6 +217,11 @@ class CompileOptions:
     def replace(self, **changes: Any) -> CompileOptions:
         """A copy with these fields changed."""
         return dataclasses.replace(self, **changes)
+
+
+def wanted_log() -> str:
+    """JSTITCH_LOG: what the process logs, which is nobody's option. See jstitch.runtime.telemetry."""
+    return os.environ.get(_PREFIX + _LOG, "")
 
 
 _reported: set[str] = set()

@@ -58,6 +58,8 @@ LAZY = {
     ("jstitch.analysis.report", "jstitch.inspection.table"): "rich, only for printing",
     ("jstitch.api", "jstitch.inspection.twin"): "a twentieth of `import jstitch`, only to look",
     ("jstitch.inspection.explanation", "jstitch.inspection.table"): "rich, only for printing",
+    ("jstitch.inspection.profile_file", "jstitch.inspection.profile_schema"): "protobuf, only for a profile",
+    ("jstitch.inspection.trace_summary", "jstitch.inspection.table"): "rich, only for printing",
     ("jstitch.inspection.program_plan", "jstitch.inspection.table"): "rich, only for printing",
     ("jstitch.runtime.tuning_session", "jstitch.runtime.progress"): "rich, only for showing a bar",
     ("jstitch.inspection.report.layout", "scipy.optimize"): "a third of a command's start, only for a report",

@@ -109,15 +109,15 @@ def _symbols(source: KernelSource) -> list[str]:
 
 
 def _object(source: KernelSource, symbols: Sequence[str], store: KernelCache) -> bytes:
-    key = hashlib.sha256(f"{source.digest} {_environment()}".encode()).hexdigest()
-    found = store.get(key)
-    if found is None:
+    def make() -> bytes:
         # Imported here because Numba costs half a second, and a process with a warm cache never needs it.
         from jstitch.codegen.cpu.compile_kernel import compile_kernel
 
-        found = compile_kernel(source, symbols)
-        store.put(key, found, Label(f"cpu {host_processor().split()[1]}", versions()))
-    return found
+        return compile_kernel(source, symbols)
+
+    key = hashlib.sha256(f"{source.digest} {_environment()}".encode()).hexdigest()
+    label = Label(f"cpu {host_processor().split()[1]}", versions())
+    return store.obtain(key, source.name, label, make)
 
 
 def versions() -> str:

@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any, Protocol
@@ -87,11 +87,9 @@ def _text(source: CudaSource, device: Device, position: int, store: KernelCache)
         return found
     with _lock:
         if key not in _texts:
-            stored = store.get(key)
-            if stored is None:
-                stored = _compile(source, device, position).encode()
-                store.put(key, stored, _label(device))
-            _texts[key] = stored.decode()
+            entry = entry_name(source.name, source.launches[position].function)
+            make = partial(_compile, source, device, position)
+            _texts[key] = store.obtain(key, entry, _label(device), lambda: make().encode()).decode()
         return _texts[key]
 
 

@@ -80,13 +80,13 @@ def _key(question: str) -> str:
 
 def _stored(key: str, graph: Graph, store: KernelCache) -> str:
     """The answer in the cache; asked for, and put there, where it is missing."""
-    known = store.get(key)
-    if known is not None:
-        return zlib.decompress(known).decode()
-    program, device = make_program(graph, emit_kernel), jax.local_devices(backend="cpu")[0]
-    text = apart(lambda stop: compiled_text(program, device, QUICKLY))
-    store.put(key, zlib.compress(text.encode()), Label("XLA:CPU's answers", compiled_with()))
-    return text
+
+    def make() -> bytes:
+        program, device = make_program(graph, emit_kernel), jax.local_devices(backend="cpu")[0]
+        return zlib.compress(apart(lambda stop: compiled_text(program, device, QUICKLY)).encode())
+
+    label = Label("XLA:CPU's answers", compiled_with())
+    return zlib.decompress(store.obtain(key, "a program", label, make)).decode()
 
 
 def planned_call(kernel: Kernel, number: int) -> dict[str, Any]:

@@ -13,10 +13,12 @@ from jstitch.codegen.kernel_ir import Buffer
 from jstitch.frontend.constants import export_type
 from jstitch.frontend.mlir import ir, stablehlo
 from jstitch.ir.graph import Op
+from jstitch.passes.cost.kernel_work import KernelWork
 
 CALL = "stablehlo.custom_call"
 TYPED_FFI = 4  # stablehlo's api_version of typed FFI handlers
 COST = 1024  # elements
+IDENTITY = "jstitch."  # names of frontend attributes begin with it
 STAND_IN = "jstitch.planned"
 UNSET_TARGET = "AllocateBuffer"  # XLA:GPU's own: memory, and nothing done to it
 
@@ -25,11 +27,34 @@ def emit_kernel(op: Op, operands: list[ir.Value]) -> list[ir.Value]:
     """Write the kernel's calls at the current insertion point; its results."""
     kernel = op.attrs["kernel"]
     known: dict[Buffer, ir.Value] = dict(zip(kernel.args, operands, strict=True))
-    computes = ", ".join(dict.fromkeys(inner.name for inner in op.regions[0].walk()))
     for call in op.attrs["calls"]:
-        written = _emit_call(call, [known[b] for b in call.operands], computes)
+        written = _emit_call(call, [known[b] for b in call.operands], _identity(op, call))
         known |= dict(zip(call.results, written, strict=True))
     return [known[b] for b in kernel.results]
+
+
+def _identity(op: Op, call: KernelCall) -> dict[str, Any]:
+    """What one of the kernel's calls says of itself in HLO, and so in profiles.
+
+    ops: names of what it computes. launches: calls that make the kernel. bytes: read and written by this one.
+    flops: of all of them. entry: its name on a GPU. Calls that are only compiled have nothing but ops.
+
+    Nothing depends on where the user's code stands: see `exporter`.
+    """
+    ops = {"ops": ", ".join(dict.fromkeys(inner.name for inner in op.regions[0].walk()))}
+    work: KernelWork | None = op.attrs.get("work")
+    if work is None:
+        return ops
+    entry = {"entry": call.config["name"]} if "name" in call.config else {}
+    traffic = op.attrs["traffic"].get(call.config.get("name"))
+    return {
+        **ops,
+        **entry,
+        "kernel": op.attrs["name"],
+        "launches": len(op.attrs["calls"]),
+        "bytes": work.nbytes if traffic is None else sum(traffic),
+        "flops": work.flops,
+    }
 
 
 def part_results(values: Sequence[ir.Value], carried: int | None) -> list[ir.Value]:
@@ -58,8 +83,11 @@ def _elements(value: ir.Value) -> int:
     return math.prod(ir.RankedTensorType(value.type).shape)
 
 
-def _emit_call(call: KernelCall, operands: Sequence[ir.Value], computes: str) -> Sequence[ir.Value]:
-    """computes: names of its ops, for those who look for them in StableHLO or HLO."""
+def _emit_call(
+    call: KernelCall, operands: Sequence[ir.Value], identity: Mapping[str, Any]
+) -> Sequence[ir.Value]:
+    """identity: for those who look for it in StableHLO, HLO or a profile."""
+    said = {f"{IDENTITY}{key}": ir.StringAttr.get(str(value)) for key, value in identity.items()}
     results = [export_type(b.type) for b in call.results]
     operands = [*operands, _emit_cost()] if call.beside else operands
     made = ir.Operation.create(
@@ -74,7 +102,7 @@ def _emit_call(call: KernelCall, operands: Sequence[ir.Value], computes: str) ->
             "operand_layouts": _layouts([v.type for v in operands]),
             "result_layouts": _layouts(results),
             "output_operand_aliases": _aliases(call),
-            "mhlo.frontend_attributes": ir.DictAttr.get({"jstitch.ops": ir.StringAttr.get(computes)}),
+            "mhlo.frontend_attributes": ir.DictAttr.get(said),
         },
     )
     return list(made.results)

@@ -17,6 +17,7 @@ from jstitch.codegen import backend
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.print_kernel import print_kernel
 from jstitch.errors import JstitchWarning, VerifyError
+from jstitch.frontend.log_plan import log_kernel, log_plan, log_refused
 from jstitch.frontend.observe import Built, Observed, begin
 from jstitch.ir.graph import Graph
 from jstitch.ir.printer import print_graph
@@ -36,13 +37,14 @@ _calls = itertools.count()
 class Dump:
     """Where the stages of one call go; with no folder, nothing to print and nobody looking it does nothing.
 
-    seen: of whoever watches from within the process.
+    seen: of whoever watches from within the process. told: whether the log tells of it.
     """
 
     folder: Path | None
     print_after: tuple[str, ...]
     verify: bool
     seen: Observed | None = None
+    told: bool = False
     count: itertools.count[int] = field(default_factory=itertools.count)
 
     def text(self, name: str, make: Callable[[], str], stage: str = "") -> None:
@@ -84,6 +86,8 @@ class Dump:
     def plan(self, plan: FusionPlan) -> None:
         if self.seen is not None:
             self.seen.plans.append(plan)
+        if self.told:
+            log_plan(plan)
         if self.verify:
             problems = check_plan(plan)
             if problems:
@@ -96,6 +100,8 @@ class Dump:
         name = kernel.name
         if self.seen is not None:
             self.seen.built.append(Built(pattern, name, kernel, made.text))
+        if self.told:
+            log_kernel(name, pattern)
         for ending, form in forms.items():
             stage = ending.removeprefix(AFTER) if ending.startswith(AFTER) else name
             self.text(f"{name}.{ending}.txt", lambda form=form: print_kernel(form), stage)  # type: ignore[misc]
@@ -108,6 +114,8 @@ class Dump:
         """The pattern stays XLA's: no kernel expresses it, or the gate does not keep it."""
         if self.seen is not None:
             self.seen.refused.append((pattern, reason))
+        if self.told:
+            log_refused(name, pattern, reason)
         self.text(f"{name}.refused.txt", lambda: str(reason))
 
     @property
@@ -126,4 +134,4 @@ def open_dump(context: Context, name: str) -> Dump:
     if options.dump_dir is not None:
         safe = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
         folder = Path(options.dump_dir) / f"{safe}_{next(_calls)}"
-    return Dump(folder, options.print_after, options.verify, begin(name, context))
+    return Dump(folder, options.print_after, options.verify, begin(name, context), told=True)

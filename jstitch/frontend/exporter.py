@@ -20,10 +20,12 @@ from jstitch.frontend.locations import make_location
 from jstitch.frontend.mlir import func, ir, make_context, stablehlo
 from jstitch.frontend.source import Source, captured_values, clone
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import COLLECTIVES, KERNEL, NO_FUSE, OPS, UNSET, build
-from jstitch.ir.scope import plain_scope
+from jstitch.ir.ops import COLLECTIVES, KERNEL, NO_FUSE, OPS, UNSET, OpClass, build, lookup
+from jstitch.ir.scope import common_scope
 from jstitch.ir.types import Type
+from jstitch.passes.base.plan import is_free
 
+_WORK = (OpClass.LIGHT, OpClass.EXPENSIVE, OpClass.REDUCTION, OpClass.CONTRACTION)
 _SYMBOL = re.compile(r'@(?:"([^"]+)"|([\w.$-]+))')
 EmitKernel = Callable[[Op, list[ir.Value]], list[ir.Value]]
 
@@ -150,15 +152,34 @@ def _location(op: Op) -> ir.Location:
 
 
 def _locations(kernel: Op) -> ir.Location:
-    """Its own, which XLA shows, called by those of the ops that it computes."""
-    inside = list(dict.fromkeys(_location(op) for op in kernel.regions[0].walk()))
-    return ir.Location.callsite(_location(kernel), [ir.Location.fused(inside)])
+    """The user's lines that it computes, each as if called by the next; then the locations of its ops.
+
+    XLA keeps such a chain as frames of a stack, the last of which is called by the callers of the first op:
+    profilers show all lines, and `jstitch trace` reads them, up to the first that comes again. They are no
+    attribute, since JAX's compilation cache would then depend on them.
+    """
+    ops = [*kernel.regions[0].walk()]
+    placed = [op for op in ops if op.loc and not is_free(op)]
+    lines = dict.fromkeys(op.loc for op in placed) or {kernel.loc: None}
+    found = ir.Location.fused(list(dict.fromkeys(map(_location, (*placed, *ops)))))
+    for line in reversed(lines):
+        found = ir.Location.callsite(make_location(line), [found])
+    return found
 
 
 def _display_name(kernel: Op) -> str:
-    """What profilers show: the kernel's name behind the scopes around it, as JAX names ops."""
-    scope = plain_scope(kernel.scope)
+    """What profilers show: the kernel's name behind the scopes around all its work, as JAX names ops.
+
+    What only moves elements, or counts turns, is of JAX's loops as often as of the user's scopes.
+    """
+    ops = [*kernel.regions[0].walk()]
+    scope = common_scope(op.scope for op in list(filter(_works, ops)) or ops)
     return f"{scope}/{kernel.attrs['name']}" if scope else str(kernel.attrs["name"])
+
+
+def _works(op: Op) -> bool:
+    """Whether it computes, on more than a scalar."""
+    return lookup(op.name).op_class in _WORK and any(v.tensor.size > 1 for v in (*op.operands, *op.results))
 
 
 def _clone(op: Op, operands: list[ir.Value]) -> Sequence[ir.Value]:

@@ -53,7 +53,10 @@ def _lower_plain(
 ) -> Sequence[Any]:
     """The call as JAX lowers its own; on platforms without a backend, too."""
     with recording(_label(ctx, name)):
-        note(reason=reason or f"no backend for {', '.join(ctx.module_context.platforms)}")
+        note(
+            reason=reason or f"no backend for {', '.join(ctx.module_context.platforms)}",
+            where=_place(params["jaxpr"]),
+        )
         return _leave(own, ctx, args, name, params)
 
 
@@ -66,6 +69,7 @@ def _lower_stitched(
     """
     label, options = _label(ctx, name), name.options
     with recording(label):
+        note(where=_place(params["jaxpr"]))
         reason = _why_plain(ctx, args) or _why_undivided(ctx, name)
         target = find_target(platform, options) if reason is None else reason
         if isinstance(target, str):
@@ -94,6 +98,12 @@ def _label(ctx: Any, name: str) -> str:
     for transform in reversed(_jax.transforms_of(ctx)):
         name = f"{transform}({name})"
     return str(name)
+
+
+def _place(jaxpr: Any) -> str:
+    """Where the function is defined, `file:line`; "" where nobody knows."""
+    about = jaxpr.jaxpr.debug_info
+    return f"{about.func_filename}:{about.func_lineno}" if about.func_filename else ""
 
 
 def _why_plain(ctx: Any, args: Sequence[Any]) -> str | None:

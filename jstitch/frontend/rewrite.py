@@ -32,6 +32,7 @@ from jstitch.passes.base.named_pass import NamedPass
 from jstitch.passes.base.plan import FusionPattern, FusionPlan
 from jstitch.passes.base.run_passes import Step
 from jstitch.passes.chunk.chunk_rows import chunk_rows, chunks_of, has_large_products
+from jstitch.passes.cost.kernel_work import kernel_work, ops_outside
 from jstitch.passes.fuse.absorb_updates import contracted
 from jstitch.passes.fuse.alias_donated import alias_donated, carried_by_loops
 from jstitch.passes.fuse.copy_returned import copy_returned
@@ -117,6 +118,10 @@ def rewrite_imported(
             )
         return None
     note(bytes={entry: moved for op in kernel_ops for entry, moved in op.attrs["traffic"].items()})
+    works = [op.attrs["work"] for op in kernel_ops]
+    inside = sum(work.ops for work in works)
+    note(ops=(inside, inside + ops_outside(stitched)))
+    note(moved=tuple(sum(work.modelled[n] for work in works) for n in range(2)))
     if chunked:
         note(chunked=chunked)
     new = export_graph(stitched, dict(imported.values), emit_kernel)
@@ -359,6 +364,7 @@ class _Builder:
             **{"name": name, "kernel": kernel, "calls": built.calls, "text": built.text},
             "demanded": wanted is not None,
             "traffic": built.traffic,
+            "work": kernel_work(pattern, (verdict.xla.nbytes, verdict.ours.nbytes)),
             "saved": verdict.xla_seconds - verdict.ours_seconds,
         }
         if wanted is None and self.gate is not None and not self.gate.keeps(pattern, attrs):

@@ -10,7 +10,9 @@ JAX writes jax.named_scope, jitted functions, transformations and its own calls 
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,7 +23,8 @@ _BACKWARD = "transpose("
 _JAX = frozenset(
     {
         *("body", "checkpoint", "closed_call", "cond", "core_call", "custom_jvp_call", "custom_vjp_call"),
-        *("custom_vjp_call_jaxpr", "main", "rematted_computation", "remat", "scan", "shard_map", "while"),
+        *("custom_vjp_call_jaxpr", "eval_jaxpr", "main", "rematted_computation", "remat", "scan"),
+        *("shard_map", "while"),
     }
 )
 """What JAX itself calls the bodies of its loops and calls."""
@@ -68,6 +71,22 @@ def in_turn(scope: str, loop: str, turn: int) -> str:
 def plain_scope(scope: str) -> str:
     """The scope as JAX wrote it, without the numbers of calls."""
     return _ACTIVATION.sub("", scope)
+
+
+def common_scope(scopes: Iterable[str]) -> str:
+    """The names that are around all of these, outermost first; "" where there are none.
+
+    jit(f)/jvp(mlp)/act, jit(f)/transpose(jvp(mlp))    ->   jit(f)/mlp
+    """
+    found = (plain_scope(scope).split("/") for scope in dict.fromkeys(scopes) if scope)
+    same = itertools.takewhile(lambda level: len(set(map(_bare, level))) == 1, zip(*found, strict=False))
+    names = (level[0] if len(set(level)) == 1 else _bare(level[0]) for level in same)
+    return "/".join(filter(None, names))
+
+
+def _bare(name: str) -> str:
+    """Without the transformations around it; functions that were jitted stay apart from scopes."""
+    return name if name.startswith("jit(") else name.rpartition("(")[2].rstrip(")")
 
 
 def is_backward(scope: str) -> bool:

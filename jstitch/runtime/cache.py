@@ -17,6 +17,7 @@ import struct
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ import platformdirs
 
 from jstitch.errors import JstitchWarning
 from jstitch.options import CompileOptions
+from jstitch.runtime.telemetry import COMPILATION, HITS, MISSES, emit, logger
 
 MAGIC = b"jstitch\x02"
 SUFFIX = ".kernel"
@@ -80,6 +82,26 @@ class KernelCache:
             return None
         self._touch(path)
         return payload
+
+    def obtain(self, key: str, name: str, label: Label, make: Callable[[], bytes]) -> bytes:
+        """The payload under `key`, which is made and stored where it is missing. name: for those who watch.
+
+        Raises what `make` does.
+        """
+        found = self.get(key)
+        if found is not None:
+            emit(HITS, target=label.target)
+            logger("cache").debug("%s for %s: found, %d bytes", name, label.target, len(found))
+            return found
+        emit(MISSES, target=label.target)
+        logger("cache").info("%s for %s: not in %s", name, label.target, self.directory)
+        start = time.perf_counter()
+        made = make()
+        seconds = time.perf_counter() - start
+        emit(COMPILATION, seconds, target=label.target)
+        logger("compile").info("%s for %s: %.2f s", name, label.target, seconds)
+        self.put(key, made, label)
+        return made
 
     def put(self, key: str, payload: bytes, label: Label = NO_LABEL) -> None:
         """Store `payload`; a failure is one warning."""

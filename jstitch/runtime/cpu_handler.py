@@ -84,12 +84,8 @@ def handler_key() -> str:
 
 def _handler_object(store: KernelCache) -> bytes:
     """The machine code of native_handler.py, compiled once per version and processor."""
-    key = handler_key()
-    found = store.get(key)
-    if found is None:
-        found = _compile_handler()
-        store.put(key, found, Label("calls from XLA", handler_versions()))
-    return found
+    label = Label("calls from XLA", handler_versions())
+    return store.obtain(handler_key(), "the handler", label, _compile_handler)
 
 
 def handler_versions() -> str:

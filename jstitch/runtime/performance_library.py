@@ -28,6 +28,7 @@ from typing import Any
 from jstitch.ir.schedule import Schedule
 from jstitch.runtime.cache import default_directory
 from jstitch.runtime.library_file import open_database, warn
+from jstitch.runtime.telemetry import VERDICTS, emit
 
 FILE = "performance.db"
 _STORE = """
@@ -190,6 +191,8 @@ class PerformanceLibrary:
             if known is None or verdict.measured or not known.measured:
                 self._verdicts[key] = verdict
             self._rows(_DECIDE, (key, *self._where, *astuple(verdict)))
+        how = "measured" if verdict.measured else "modelled"
+        emit(VERDICTS, kind=verdict.kind, choice=verdict.choice, how=how)
 
     def __len__(self) -> int:
         """Entries of this device and these versions."""

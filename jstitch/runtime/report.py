@@ -8,11 +8,14 @@ last_report()[-1] == Record("softmax", kernels=2, reason=None, details={})
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from jstitch.runtime.telemetry import BACKGROUND, CALLS, FALLBACKS, KERNELS, STITCHING, emit, logger
 
 MAX_RECORDS = 4096
 
@@ -52,8 +55,9 @@ _count = 0
 
 @contextmanager
 def recording(name: str) -> Iterator[None]:
-    """Write one record when the block ends, also when it raises."""
+    """Write one record when the block ends, also when it raises, and tell it to those who monitor."""
     global _count
+    start = time.perf_counter()
     _open.records.append(Record(name))
     try:
         yield
@@ -62,6 +66,43 @@ def recording(name: str) -> Iterator[None]:
         with _lock:
             _log.append(record)
             _count += 1
+        _emit(record, time.perf_counter() - start)
+        _write(record)
+
+
+def _emit(record: Record, seconds: float) -> None:
+    """seconds: that the recorded block took."""
+    if "background_seconds" in record.details:
+        emit(BACKGROUND, record.details["background_seconds"], function=record.name)
+        return
+    emit(STITCHING, seconds, function=record.name)
+    if record.kernels:
+        emit(CALLS, function=record.name)
+        emit(KERNELS, record.kernels, function=record.name)
+    elif record.reason is not None:
+        emit(FALLBACKS, function=record.name, reason=record.reason)
+
+
+def _write(record: Record) -> None:
+    """The record as lines of the log."""
+    name, details, tune = record.name, record.details, logger("tune")
+    for decision in details.get("tuning", ()):
+        tune.info("%s: %s", name, decision)
+    if "asked" in details:
+        tune.info("%s: asked XLA: %s", name, details["asked"])
+    if "unasked" in details:
+        tune.info("%s: could not ask XLA: %s", name, details["unasked"])
+    if record.kernels and "ops" in details:
+        inside, ops = details["ops"]
+        before, after = (nbytes / 1e6 for nbytes in details["moved"])
+        kernels = f"{record.kernels} kernel{'s' if record.kernels > 1 else ''}"
+        what = "%s: %s of %d of %d ops, %.2f -> %.2f MB (modelled)"
+        logger("fusion").info(what, name, kernels, inside, ops, before, after)
+    elif record.reason is not None:
+        where = details.get("where", "")
+        logger("fusion").info(
+            "%s: XLA's own kernels: %s%s", name, record.reason, f" (at {where})" if where else ""
+        )
 
 
 def note(*, kernels: int = 0, reason: str | None = None, **details: Any) -> None:

@@ -25,6 +25,7 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
 from jstitch.passes.base.run_passes import Step
 from jstitch.passes.fuse.check_plan import check_plan
+from jstitch.passes.fuse.follow_pins import Pins
 from jstitch.passes.fuse.print_plan import print_plan
 
 SCHEMA = 1  # of a kernel's .json
@@ -80,6 +81,17 @@ class Dump:
         if self.seen is not None:
             self.seen.steps.append(step)
         self.text(f"{step.name}.txt", lambda: print_graph(step.value))
+
+    def ready(self, graph: Graph) -> None:
+        """What is planned, frame by frame."""
+        if self.seen is not None:
+            self.seen.ready = graph
+
+    def followed(self, pins: Pins, told: tuple[str, ...]) -> None:
+        """What became of a saved plan."""
+        if self.seen is not None:
+            self.seen.pins, self.seen.pinned = pins, told
+        self.text("pinned.txt", lambda: "\n".join(told))
 
     def plan(self, plan: FusionPlan) -> None:
         if self.seen is not None:

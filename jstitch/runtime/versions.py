@@ -18,6 +18,11 @@ def toolchain() -> str:
     return " ".join(f"{name}={_version(name)}" for name in ("jstitch", "numba", "llvmlite"))
 
 
+def own_version() -> str:
+    """jstitch's."""
+    return _version("jstitch")
+
+
 @cache
 def measured_with() -> str:
     """All that measured times depend on besides the device: the code generators, JAX, XLA, Numba."""

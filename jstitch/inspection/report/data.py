@@ -13,12 +13,13 @@ from typing import Any
 
 from jstitch.frontend.graph_picture import COLOURS
 from jstitch.frontend.observe import Observed
+from jstitch.inspection.call_plan import CallPlan
 from jstitch.inspection.explain import explain_program
 from jstitch.inspection.explanation import CallStory
 from jstitch.inspection.inspected import Inspected
 from jstitch.inspection.json_fields import json_fields
 from jstitch.inspection.labels import frames_of
-from jstitch.inspection.program_plan import CallPlan, ProgramPlan, plan_program
+from jstitch.inspection.program_plan import ProgramPlan, plan_program
 from jstitch.inspection.remedies import remedy
 from jstitch.inspection.report.frame_data import frame_data
 from jstitch.inspection.report.kernel_data import kernel_data, kernels_by_ops, schedules_of

@@ -1,0 +1,214 @@
+"""A saved plan: which ops of a program are which kernels, as data that TOML holds and `jstitch plan --save` writes.
+
+    PlanFile     ::= versions, target, options  calls: PinnedCall*
+    PinnedCall   ::= name, two fingerprints  kernels: PinnedKernel*  left: LeftOps*  order
+    PinnedKernel ::= id, origin, schedule, costs  ops: Line*
+    Line         ::= a source line  ops: (what, hash, type)*        "multiply.4f1a f32[512,768]"
+
+Ops are known by these texts and by their order: passes renumber values, and lines move.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from jstitch.errors import ParseError
+from jstitch.template import Template, parse_template
+
+FORMAT = 1
+LARGEST = 1 << 26  # bytes
+XLA = -1  # who computes an op again, where that is no kernel
+HINT = "save it again: jstitch plan PROGRAM --save FILE"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Line:
+    """Ops that come from one source line, one after another."""
+
+    at: str
+    ops: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Share:
+    """launches, and megabytes that they move, by the cost model."""
+
+    launches: int
+    mb: float
+
+
+@dataclass(frozen=True)
+class PinnedKernel:
+    """id: of its ops, their types, attributes and edges; the same wherever they stand. origin: the pass that
+    chose the ops. schedule: its template, where that makes the kernel again; else lowering chooses. loops: a
+    hash of the kernel's loops. ops: in program order, those that it computes again among them.
+    """
+
+    name: str
+    id: str
+    origin: str
+    loops: str
+    schemes: tuple[str, ...]
+    xla: Share
+    ours: Share
+    schedule: tuple[str, ...]
+    ops: tuple[Line, ...]
+
+    @property
+    def template(self) -> Template | None:
+        return parse_template("\n".join(self.schedule)) if self.schedule else None
+
+
+@dataclass(frozen=True)
+class LeftOps:
+    """Ops that stay XLA's, for one reason."""
+
+    why: str
+    ops: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class PinnedCall:
+    """A stitched call. program: a fingerprint of what was traced; graph: of what the graph passes made of it.
+
+    order: whose the ops are in program order, as runs [count, owner, ...]: the owner is a kernel, or behind
+    the kernels an entry of `left`; who computes the ops again follows, kernels or XLA.
+    """
+
+    name: str
+    program: str
+    graph: str
+    kernels: tuple[PinnedKernel, ...]
+    left: tuple[LeftOps, ...]
+    order: tuple[tuple[int, ...], ...]
+
+    @property
+    def owners(self) -> tuple[tuple[int, ...], ...]:
+        """Of each op."""
+        return tuple(tuple(who) for count, *who in self.order for _ in range(count))
+
+    @property
+    def parts(self) -> tuple[tuple[Line, ...], ...]:
+        """Lines by owner."""
+        return (*(kernel.ops for kernel in self.kernels), *(left.ops for left in self.left))
+
+    @property
+    def sequence(self) -> tuple[tuple[str, str], ...]:
+        """(op, source line) of each op, in program order."""
+        rest = [iter([(op, line.at) for line in part for op in line.ops]) for part in self.parts]
+        found = []
+        for who in self.owners:
+            entries = [next(rest[n]) for n in who if n != XLA]
+            found.append(entries[0])
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class PlanFile:
+    """options: of `CompileOptions`, as text, those that are not at their defaults."""
+
+    jstitch: str
+    jax: str
+    target: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    calls: tuple[PinnedCall, ...] = ()
+
+    @staticmethod
+    def nothing() -> PlanFile:
+        """Of no calls, by nobody."""
+        return PlanFile("none", "none", "none")
+
+
+def read_plan(path: str | os.PathLike[str]) -> PlanFile:
+    """The plan in a file. Raises ParseError for a file that holds none, OSError for one that is not there."""
+    found = os.stat(path)
+    return _read(os.fspath(path), found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=16)
+def _read(path: str, changed: int, size: int) -> PlanFile:
+    """Once for each state of a file."""
+    if size > LARGEST:
+        raise ParseError(f"a plan of at most {LARGEST:,} bytes", f"{size:,}", where=path, hint=HINT)
+    try:
+        with open(path, "rb") as file:
+            data = tomllib.load(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ParseError("a plan, in TOML", str(error), where=path, hint=HINT) from None
+    try:
+        return _plan(data)
+    except KeyError as error:
+        raise ParseError(f"a plan with {error}", "none", where=path, hint=HINT) from None
+    except (TypeError, ValueError, AttributeError, StopIteration, IndexError) as error:
+        raise ParseError("a plan as it was saved", str(error) or "another", where=path, hint=HINT) from None
+
+
+def _plan(data: Mapping[str, Any]) -> PlanFile:
+    if data["format"] != FORMAT:
+        raise ValueError(f"format {data['format']!r}, and this version reads {FORMAT}")
+    calls = tuple(map(_call, data.get("calls", ())))
+    versions = (_typed(data[key], str) for key in ("jstitch", "jax", "target"))
+    return PlanFile(*versions, {k: _typed(v, str) for k, v in data.get("options", {}).items()}, calls)
+
+
+def _call(data: Mapping[str, Any]) -> PinnedCall:
+    names = (_typed(data[key], str) for key in ("name", "program", "graph"))
+    call = PinnedCall(
+        *names,
+        tuple(map(_kernel, data.get("kernels", ()))),
+        tuple(LeftOps(_typed(x["why"], str), _lines(x)) for x in data.get("left", ())),
+        tuple(tuple(_typed(n, int) for n in run) for run in data["order"]),
+    )
+    _check(call)
+    return call
+
+
+def _check(call: PinnedCall) -> None:
+    """Raises ValueError where the order is not one of the ops."""
+    if any(len(run) < 2 or run[0] < 1 or len(set(run[1:])) < len(run) - 1 for run in call.order):
+        raise ValueError(f"an order of {call.name} that is none")
+    counts = [0] * len(call.parts)
+    for count, owner, *again in call.order:
+        if not 0 <= owner < len(counts) or not all(n == XLA or 0 <= n < len(call.kernels) for n in again):
+            raise ValueError(f"an order of {call.name} that names parts which are not there")
+        for n in (owner, *(n for n in again if n != XLA)):
+            counts[n] += count
+    if counts != [sum(len(line.ops) for line in part) for part in call.parts]:
+        raise ValueError(f"an order of {call.name} for other numbers of ops")
+
+
+def _kernel(data: Mapping[str, Any]) -> PinnedKernel:
+    made = PinnedKernel(
+        *(_typed(data[key], str) for key in ("name", "id", "origin", "loops")),
+        _texts(data["schemes"]),
+        _share(data["xla"]),
+        _share(data["ours"]),
+        _texts(data.get("schedule", ())),
+        _lines(data),
+    )
+    _ = made.template  # raises ParseError, which is a ValueError
+    return made
+
+
+def _lines(data: Mapping[str, Any]) -> tuple[Line, ...]:
+    return tuple(Line(_typed(line["at"], str), _texts(line["ops"])) for line in data["ops"])
+
+
+def _share(data: Mapping[str, Any]) -> Share:
+    return Share(_typed(data["launches"], int), float(data["mb"]))
+
+
+def _texts(data: Any) -> tuple[str, ...]:
+    return tuple(_typed(text, str) for text in data)
+
+
+def _typed(value: Any, wanted: type[T]) -> T:
+    if not isinstance(value, wanted):
+        raise TypeError(f"{value!r} where {wanted.__name__} belongs")
+    return value

@@ -1,7 +1,7 @@
 """A saved plan: which ops of a program are which kernels, as data that TOML holds and `jstitch plan --save` writes.
 
     PlanFile     ::= versions, target, options  calls: PinnedCall*
-    PinnedCall   ::= name, two fingerprints  kernels: PinnedKernel*  left: LeftOps*  order
+    PinnedCall   ::= name, two fingerprints, order  kernels: PinnedKernel*  left: LeftOps*
     PinnedKernel ::= id, origin, schedule, costs  ops: Line*
     Line         ::= a source line  ops: (what, hash, type)*        "multiply.4f1a f32[512,768]"
 
@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 from jstitch.errors import ParseError
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Line:
-    """Ops that come from one source line, one after another."""
+    """Ops of one kernel that come from one source line, in program order."""
 
     at: str
     ops: tuple[str, ...]
@@ -47,7 +47,7 @@ class Share:
 class PinnedKernel:
     """id: of its ops, their types, attributes and edges; the same wherever they stand. origin: the pass that
     chose the ops. schedule: its template, where that makes the kernel again; else lowering chooses. loops: a
-    hash of the kernel's loops. ops: in program order, those that it computes again among them.
+    hash of the kernel's loops. ops: those that it computes again among them.
     """
 
     name: str
@@ -77,8 +77,8 @@ class LeftOps:
 class PinnedCall:
     """A stitched call. program: a fingerprint of what was traced; graph: of what the graph passes made of it.
 
-    order: whose the ops are in program order, as runs [count, owner, ...]: the owner is a kernel, or behind
-    the kernels an entry of `left`; who computes the ops again follows, kernels or XLA.
+    order: which line each op is in, in program order, as runs [count, line, ...]. Lines are numbered through
+    all kernels, then through what is left. The lines of kernels that compute the ops again follow, or XLA.
     """
 
     name: str
@@ -88,24 +88,27 @@ class PinnedCall:
     left: tuple[LeftOps, ...]
     order: tuple[tuple[int, ...], ...]
 
-    @property
+    @cached_property
+    def lines(self) -> tuple[tuple[int, Line], ...]:
+        """Owner and line: kernels by number, behind them the entries of `left`."""
+        parts = (*(kernel.ops for kernel in self.kernels), *(left.ops for left in self.left))
+        return tuple((owner, line) for owner, part in enumerate(parts) for line in part)
+
+    @cached_property
     def owners(self) -> tuple[tuple[int, ...], ...]:
-        """Of each op."""
-        return tuple(tuple(who) for count, *who in self.order for _ in range(count))
+        """Of each op: its owner, then who computes it again."""
+        runs = ((count, [XLA if n == XLA else self.lines[n][0] for n in at]) for count, *at in self.order)
+        return tuple(tuple(who) for count, who in runs for _ in range(count))
 
-    @property
-    def parts(self) -> tuple[tuple[Line, ...], ...]:
-        """Lines by owner."""
-        return (*(kernel.ops for kernel in self.kernels), *(left.ops for left in self.left))
-
-    @property
+    @cached_property
     def sequence(self) -> tuple[tuple[str, str], ...]:
         """(op, source line) of each op, in program order."""
-        rest = [iter([(op, line.at) for line in part for op in line.ops]) for part in self.parts]
+        rest = [iter(line.ops) for _, line in self.lines]
         found = []
-        for who in self.owners:
-            entries = [next(rest[n]) for n in who if n != XLA]
-            found.append(entries[0])
+        for count, *at in self.order:
+            for _ in range(count):
+                op, *_again = [next(rest[n]) for n in at if n != XLA]
+                found.append((op, self.lines[at[0]][1].at))
         return tuple(found)
 
 
@@ -161,7 +164,7 @@ def _call(data: Mapping[str, Any]) -> PinnedCall:
     names = (_typed(data[key], str) for key in ("name", "program", "graph"))
     call = PinnedCall(
         *names,
-        tuple(map(_kernel, data.get("kernels", ()))),
+        tuple(_kernels(data.get("kernels", ()))),
         tuple(LeftOps(_typed(x["why"], str), _lines(x)) for x in data.get("left", ())),
         tuple(tuple(_typed(n, int) for n in run) for run in data["order"]),
     )
@@ -171,37 +174,46 @@ def _call(data: Mapping[str, Any]) -> PinnedCall:
 
 def _check(call: PinnedCall) -> None:
     """Raises ValueError where the order is not one of the ops."""
-    if any(len(run) < 2 or run[0] < 1 or len(set(run[1:])) < len(run) - 1 for run in call.order):
-        raise ValueError(f"an order of {call.name} that is none")
-    counts = [0] * len(call.parts)
+    counts = [0] * len(call.lines)
     for count, owner, *again in call.order:
-        if not 0 <= owner < len(counts) or not all(n == XLA or 0 <= n < len(call.kernels) for n in again):
-            raise ValueError(f"an order of {call.name} that names parts which are not there")
-        for n in (owner, *(n for n in again if n != XLA)):
-            counts[n] += count
-    if counts != [sum(len(line.ops) for line in part) for part in call.parts]:
+        if count < 1 or owner == XLA or len({owner, *again}) <= len(again):
+            raise ValueError(f"an order of {call.name} that is none")
+        for n in (owner, *again):
+            if not XLA <= n < len(counts):
+                raise ValueError(f"an order of {call.name} that names line {n}, which is not there")
+            if n != XLA:
+                counts[n] += count
+    if counts != [len(line.ops) for _, line in call.lines]:
         raise ValueError(f"an order of {call.name} for other numbers of ops")
+    if any(n != XLA and n >= len(call.kernels) for _, *again in call.owners for n in again):
+        raise ValueError(f"an order of {call.name} in which no kernel computes an op again")
+
+
+def _kernels(tables: Iterable[Mapping[str, Any]]) -> Iterator[PinnedKernel]:
+    """Of kernels that are alike, only the first is written out."""
+    known: dict[str, PinnedKernel] = {}
+    for data in tables:
+        name = _typed(data["name"], str)
+        known[name] = replace(known[data["like"]], name=name) if "like" in data else _kernel(data)
+        yield known[name]
 
 
 def _kernel(data: Mapping[str, Any]) -> PinnedKernel:
-    made = PinnedKernel(
-        *(_typed(data[key], str) for key in ("name", "id", "origin", "loops")),
-        _texts(data["schemes"]),
-        _share(data["xla"]),
-        _share(data["ours"]),
+    made, cost = data["made"], data["cost"]
+    kernel = PinnedKernel(
+        _typed(data["name"], str),
+        *(_typed(made[key], str) for key in ("id", "origin", "loops")),
+        _texts(made["schemes"]),
+        *(Share(_typed(n, int), float(mb)) for n, mb in zip(cost["launches"], cost["mb"], strict=True)),
         _texts(data.get("schedule", ())),
         _lines(data),
     )
-    _ = made.template  # raises ParseError, which is a ValueError
-    return made
+    _ = kernel.template  # raises ParseError, which is a ValueError
+    return kernel
 
 
 def _lines(data: Mapping[str, Any]) -> tuple[Line, ...]:
     return tuple(Line(_typed(line["at"], str), _texts(line["ops"])) for line in data["ops"])
-
-
-def _share(data: Mapping[str, Any]) -> Share:
-    return Share(_typed(data["launches"], int), float(data["mb"]))
 
 
 def _texts(data: Any) -> tuple[str, ...]:

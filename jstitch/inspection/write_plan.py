@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import tomlkit
 from tomlkit.items import AoT, Array, Table
 
 from jstitch.inspection.report.page import write_whole
-from jstitch.plan_file import FORMAT, Line, PinnedCall, PinnedKernel, PlanFile, Share
+from jstitch.plan_file import FORMAT, Line, PinnedCall, PinnedKernel, PlanFile
 
 ABOUT = """\
 The kernels that jstitch makes of {name}, by `jstitch plan --save`. To build these, whatever the models say:
@@ -56,22 +57,33 @@ def _call(call: PinnedCall) -> Table:
     order.extend(list(run) for run in call.order)
     found.add("order", order)
     if call.kernels:
-        found.add("kernels", _tables(map(_kernel, call.kernels)))
+        found.add("kernels", _tables(_kernels(call.kernels)))
     if call.left:
         found.add("left", _tables(_table({"why": left.why, "ops": _lines(left.ops)}) for left in call.left))
     return found
 
 
+def _kernels(kernels: Sequence[PinnedKernel]) -> Iterator[Table]:
+    """Those that are like an earlier one by its name."""
+    known: dict[PinnedKernel, str] = {}
+    for kernel in kernels:
+        nameless = replace(kernel, name="")
+        like = known.setdefault(nameless, kernel.name)
+        yield _kernel(kernel) if like == kernel.name else _table({"name": kernel.name, "like": like})
+
+
 def _kernel(kernel: PinnedKernel) -> Table:
-    named = {key: getattr(kernel, key) for key in ("name", "id", "origin", "loops")}
-    costs = {"xla": _share(kernel.xla), "ours": _share(kernel.ours)}
-    schedule = _array(kernel.schedule, lines=True)
-    parts = {"schemes": _array(kernel.schemes), **costs, "schedule": schedule, "ops": _lines(kernel.ops)}
-    return _table({**named, **parts})
-
-
-def _share(share: Share) -> Any:
-    return _inline({"launches": share.launches, "mb": share.mb})
+    made = {key: getattr(kernel, key) for key in ("id", "origin", "loops")}
+    shares = kernel.xla, kernel.ours
+    return _table(
+        {
+            "name": kernel.name,
+            "made": _inline({**made, "schemes": list(kernel.schemes)}),
+            "cost": _inline({"launches": [x.launches for x in shares], "mb": [x.mb for x in shares]}),
+            **({"schedule": _array(kernel.schedule, lines=True)} if kernel.schedule else {}),
+            "ops": _lines(kernel.ops),
+        }
+    )
 
 
 def _lines(lines: Sequence[Line]) -> Array:

@@ -102,7 +102,7 @@ def _text(text: str) -> str | None:
 
 
 def _knob(name: str, default: T, read: Callable[[str], Any]) -> T:
-    """A field whose default is the variable JSTITCH_<NAME>, read when the options are made; else `default`."""
+    """A field whose default is the variable JSTITCH_<NAME>, read when options are made; else `default`."""
 
     def value() -> Any:
         text = os.environ.get(_PREFIX + name)
@@ -160,7 +160,7 @@ class CompileOptions:
     ask_seconds: float = _knob("ASK_SECONDS", 30.0, _number)
     templates: int = _knob("TEMPLATES", 1, _count)
     template: str | None = _knob("TEMPLATE", None, _text)
-    plan: str | None = _knob("PLAN", None, _text)  # noqa: RUF009
+    plan: str | None = _knob("PLAN", None, _text)
     arena_bytes: int | None = _knob("ARENA_BYTES", None, _count)
     dump_dir: str | None = _knob("DUMP_DIR", None, _text)
     print_after: tuple[str, ...] = _knob("PRINT_AFTER", (), _names)

@@ -1,4 +1,4 @@
-"""A saved plan: which ops of a program are which kernels, as data that TOML holds and `jstitch plan --save` writes.
+"""A saved plan: which ops of a program are which kernels, as data, in TOML that `jstitch plan --save` writes.
 
     PlanFile     ::= versions, target, options  calls: PinnedCall*
     PinnedCall   ::= name, two fingerprints, order  kernels: PinnedKernel*  left: LeftOps*
@@ -156,14 +156,15 @@ def _plan(data: Mapping[str, Any]) -> PlanFile:
     if data["format"] != FORMAT:
         raise ValueError(f"format {data['format']!r}, and this version reads {FORMAT}")
     calls = tuple(map(_call, data.get("calls", ())))
-    versions = (_typed(data[key], str) for key in ("jstitch", "jax", "target"))
-    return PlanFile(*versions, {k: _typed(v, str) for k, v in data.get("options", {}).items()}, calls)
+    jstitch, jax, target = (_typed(data[key], str) for key in ("jstitch", "jax", "target"))
+    options = {name: _typed(text, str) for name, text in data.get("options", {}).items()}
+    return PlanFile(jstitch, jax, target, options, calls)
 
 
 def _call(data: Mapping[str, Any]) -> PinnedCall:
-    names = (_typed(data[key], str) for key in ("name", "program", "graph"))
+    name, program, graph = (_typed(data[key], str) for key in ("name", "program", "graph"))
     call = PinnedCall(
-        *names,
+        *(name, program, graph),
         tuple(_kernels(data.get("kernels", ()))),
         tuple(LeftOps(_typed(x["why"], str), _lines(x)) for x in data.get("left", ())),
         tuple(tuple(_typed(n, int) for n in run) for run in data["order"]),
@@ -200,11 +201,12 @@ def _kernels(tables: Iterable[Mapping[str, Any]]) -> Iterator[PinnedKernel]:
 
 def _kernel(data: Mapping[str, Any]) -> PinnedKernel:
     made, cost = data["made"], data["cost"]
+    known, origin, loops = (_typed(made[key], str) for key in ("id", "origin", "loops"))
+    xla, ours = map(Share, cost["launches"], map(float, cost["mb"]))
     kernel = PinnedKernel(
-        _typed(data["name"], str),
-        *(_typed(made[key], str) for key in ("id", "origin", "loops")),
+        *(_typed(data["name"], str), known, origin, loops),
         _texts(made["schemes"]),
-        *(Share(_typed(n, int), float(mb)) for n, mb in zip(cost["launches"], cost["mb"], strict=True)),
+        *(xla, ours),
         _texts(data.get("schedule", ())),
         _lines(data),
     )

@@ -38,9 +38,8 @@ class Observed:
     """One stitched call.
 
     context: the options, and the target that it was lowered for. kernels: whether patterns become kernels, or
-    all is left as it is once it is planned. graph: as it was imported. steps: after each pass. ready: as it is
-    planned, the values of whose ops are those in the plans' frames. pins: of a saved plan; pinned: what is said
-    of them.
+    all is left as it is once it is planned. graph: as it was imported. steps: after each pass. ready: as it
+    is planned: the plans' frames have the same values. pins: of a saved plan; pinned: what is said of them.
     plans: of every frame, those of inner loops first, the whole call's last; their frames may hold copies of
     the last step's ops. built: kernels, in program order within a frame. refused: patterns that stay XLA's
     after all, and why. stitched: the graph with `jstitch.kernel` ops; None when the pipeline did not end.

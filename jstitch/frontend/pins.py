@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
 
-import jax
-
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.print_kernel import print_kernel
 from jstitch.errors import JstitchWarning, PlanMismatchError
@@ -28,7 +26,7 @@ from jstitch.passes.fuse.follow_pins import Pins, match_pins
 from jstitch.passes.planners import AUTO, BEST
 from jstitch.plan_file import PinnedCall, PlanFile, read_plan
 from jstitch.runtime.report import note
-from jstitch.runtime.versions import own_version
+from jstitch.runtime.versions import version_of
 
 SHOWN = 12  # source lines of ops that are gone, or new, that a message has
 OTHER_LOOPS = "{name}: this version makes other loops of the same ops"
@@ -103,7 +101,7 @@ def loops_key(kernel: Kernel) -> str:
 
 
 def _call(file: PlanFile, name: str, graph: Graph, key: str) -> PinnedCall | None:
-    """The same program by the same name, else by another, else the one of this name that has most of its ops."""
+    """The same program, if it can be by this name; else the call of this name that has most of its ops."""
     same = [call for call in file.calls if call.program == key]
     named = [call for call in file.calls if call.name == name]
     both = [call for call in named if call.program == key]
@@ -120,8 +118,8 @@ def _shared(call: PinnedCall, ops: Counter[str]) -> int:
 def _other_versions(file: PlanFile, context: Context) -> Iterator[str]:
     device = context.machine.device
     now = {
-        "jstitch": (file.jstitch, own_version()),
-        "jax": (file.jax, jax.__version__),
+        "jstitch": (file.jstitch, version_of("jstitch")),
+        "jax": (file.jax, version_of("jax")),
         "target": (file.target, device.name if device else "cpu"),
     }
     yield from (f"{what} was {old}, and is {new}" for what, (old, new) in now.items() if old != new)
@@ -176,7 +174,9 @@ def tell_unknown(pinned: Pinned, name: str, options: CompileOptions) -> None:
 def _warn(what: str, lines: Sequence[str], path: str, options: CompileOptions) -> None:
     hint = f"look at it with `jstitch plan PROGRAM --diff {path}`, and save it anew with --save"
     if options.strict:
-        raise PlanMismatchError(f"the program that {path} is a plan of", f"{what}: {'; '.join(lines)}", hint=hint)
+        raise PlanMismatchError(
+            f"the program that {path} is a plan of", f"{what}: {'; '.join(lines)}", hint=hint
+        )
     text = "\n".join([f"{what}:", *(f"  {line}" for line in lines), f"  next: {hint}."])
     warnings.warn(text, JstitchWarning, stacklevel=2)
 
@@ -204,4 +204,3 @@ def _short(key: str) -> str:
     """Without the hash."""
     name, _, kind = key.partition(" ")
     return f"{name.partition('.')[0]} {kind}".rstrip()
-

@@ -270,7 +270,7 @@ def stitch_graph(
     dump.ready(ready)
     followed = follow(pinned, ready)
     builder = _Builder(name, context, dump, backend, memory, gate, KernelNames(taken), passes, followed)
-    plan = planner or partial(plan_frame, pins=followed and followed.pins)
+    plan = planner or partial(plan_frame, pins=followed.pins if followed else None)
     tree = plan_tree(ready, lambda frame: plan(frame, context))
     if planner is None and context.options.tune != "off":
         tree = leave_small(gate_loops(tree, context, builder.lowered), context)

@@ -1,4 +1,4 @@
-"""The plan of a stitched call in numbers: patterns by frames, and what they cost as XLA's kernels and as ours."""
+"""The plan of a stitched call in numbers: patterns by frames, and what they cost, XLA's and ours."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FramePlan:
 
 @dataclass(frozen=True)
 class CallPlan:
-    """A stitched call. reason: why all of it stays XLA's, where it does. pinned: what became of a saved plan."""
+    """A stitched call. reason: why all of it stays XLA's, if it does. pinned: what became of a saved plan."""
 
     name: str
     frames: tuple[FramePlan, ...]

@@ -1,7 +1,7 @@
 """Whose each op of a planned call is: a kernel's, XLA's and why, and who computes it again.
 
-    %3 tanh      kernel 0, and again in kernel 2          (0, 2)
-    %4 dot       XLA's, for the first reason of `why`     (3,), behind kernels 0 to 2
+%3 tanh      kernel 0, and again in kernel 2          (0, 2)
+%4 dot       XLA's, for the first reason of `why`     (3,), behind kernels 0 to 2
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def find_owners(seen: Observed, patterns: Sequence[FusionPattern], refused: Mapp
 
 @dataclass(eq=False)
 class _Search:
-    """owner: kernel of a value of the planned graph. again: who computes it again. said: why edges are open."""
+    """owner: kernel of a value of the graph. again: who computes it again. said: why edges are open."""
 
     patterns: Sequence[FusionPattern]
     refused: Mapping[Op, str]

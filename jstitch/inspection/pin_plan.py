@@ -1,6 +1,6 @@
 """A plan as it is saved: whose each op is, what each kernel is like, and why the rest stays XLA's.
 
-    pin_plan(plan.calls, seen)     ->     PlanFile
+pin_plan(plan.calls, seen)     ->     PlanFile
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from textwrap import wrap
-
-import jax
 
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.observe import Observed
@@ -23,7 +21,7 @@ from jstitch.passes.base.plan import FusionPattern
 from jstitch.passes.fuse.absorb_updates import absorb_updates, contracted
 from jstitch.passes.lower.choose_template import best_kernel
 from jstitch.plan_file import XLA, LeftOps, Line, PinnedCall, PinnedKernel, PlanFile, Share
-from jstitch.runtime.versions import own_version
+from jstitch.runtime.versions import version_of
 from jstitch.template import Template
 
 WIDTH = 110
@@ -44,7 +42,7 @@ def pin_plan(calls: Sequence[CallPlan], seen: Sequence[Observed]) -> PlanFile:
     both = zip(calls, seen, strict=False)
     made = [_call(plan, of) for plan, of in both if of.graph is not None and of.ready is not None]
     options = options_text(seen[0].options) if seen else {}
-    return PlanFile(own_version(), jax.__version__, target_name(seen), options, tuple(_unlike(made)))
+    return PlanFile(*map(version_of, ("jstitch", "jax")), target_name(seen), options, tuple(_unlike(made)))
 
 
 def _unlike(calls: Sequence[PinnedCall]) -> Iterator[PinnedCall]:

@@ -1,6 +1,6 @@
-"""A saved plan as TOML that a person can read, and review by its diffs: one source line of a kernel in a line.
+"""A saved plan as TOML that a person can read, and review by its diffs: a source line of a kernel in a line.
 
-    save_plan(plan, Path("plan.txt"), "step")
+save_plan(plan, Path("plan.txt"), "step")
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from jstitch.inspection.report.page import write_whole
 from jstitch.plan_file import FORMAT, Line, PinnedCall, PinnedKernel, PlanFile
 
 ABOUT = """\
-The kernels that jstitch makes of {name}, by `jstitch plan --save`. To build these, whatever the models say:
-CompileOptions(plan="THIS FILE"), or JSTITCH_PLAN. Ops are written name.hash type; docs/pinning.md explains the rest."""
+The kernels that jstitch makes of {name}, by `jstitch plan --save`. To build these, whatever models
+and clocks say: CompileOptions(plan="THIS FILE"), or JSTITCH_PLAN. docs/pinning.md explains what is here."""
 
 
 def save_plan(plan: PlanFile, path: Path, name: str) -> None:
@@ -31,22 +31,18 @@ def plan_text(plan: PlanFile, name: str) -> str:
     found = tomlkit.document()
     for line in ABOUT.format(name=name).splitlines():
         found.add(tomlkit.comment(line))
-    for key, value in (("format", FORMAT), ("jstitch", plan.jstitch), ("jax", plan.jax), ("target", plan.target)):
+    for key, value in (
+        ("format", FORMAT),
+        ("jstitch", plan.jstitch),
+        ("jax", plan.jax),
+        ("target", plan.target),
+    ):
         found.add(key, tomlkit.item(value))
     if plan.options:
         found.add("options", _inline(plan.options))
     if plan.calls:
         found.add("calls", _tables(map(_call, plan.calls)))
     return tomlkit.dumps(found)
-
-
-def kernel_text(kernel: PinnedKernel) -> str:
-    """One kernel of such a file."""
-    return tomlkit.dumps(_kernel(kernel))
-
-
-def lines_text(lines: Sequence[Line]) -> str:
-    return tomlkit.dumps({"ops": _lines(lines)})
 
 
 def _call(call: PinnedCall) -> Table:

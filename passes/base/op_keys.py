@@ -1,7 +1,7 @@
 """What ops, patterns and graphs are known by outside this process, whatever their values are numbered.
 
-    multiply.4f1a f32[512,768]     an op: name, a hash of its attributes and constants, what it makes
-    9c1f03ab77de                   a pattern: its ops and their edges, wherever in a program they stand
+multiply.4f1a f32[512,768]     an op: name, a hash of its attributes and constants, what it makes
+9c1f03ab77de                   a pattern: its ops and their edges, wherever in a program they stand
 """
 
 from __future__ import annotations

@@ -122,6 +122,16 @@ class Dump:
             self.seen.refused.append((pattern, reason))
         self.text(f"{name}.refused.txt", lambda: str(reason))
 
+    def beside(self) -> Dump:
+        """The dump of another way to stitch the same call, which is looked at only."""
+        seen = None if self.seen is None else self.seen.beside()
+        return Dump(None, (), self.verify, seen)
+
+    def chose(self, other: Dump, is_other: bool, why: Reason | None) -> None:
+        """Which of both ways it is; XLA's own where there is a reason, and it is not the other."""
+        if self.seen is not None and other.seen is not None and why is not None:
+            self.seen.become(other.seen if is_other else None, why)
+
     @property
     def only_plans(self) -> bool:
         """Nobody wants kernels."""

@@ -66,6 +66,19 @@ class Observed:
     def profile(self) -> Profile:
         return self.context.profile
 
+    def beside(self) -> Observed:
+        """The same call, to be stitched in another way."""
+        return Observed(self.name, self.context, self.kernels, self.graph, self.steps)
+
+    def become(self, other: Observed | None, why: Reason) -> None:
+        """What the other way led to; None: nothing is stitched after all, and why."""
+        if other is not None:
+            self.ready, self.plans = other.ready, other.plans
+            self.built, self.refused = other.built, other.refused
+            return
+        self.refused += [(built.pattern, why) for built in self.built]
+        self.built = []
+
 
 class _Open(threading.local):
     """Lists that this thread's lowerings are appended to, innermost last."""

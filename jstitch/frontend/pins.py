@@ -34,11 +34,11 @@ OTHER_LOOPS = "{name}: this version makes other loops of the same ops"
 
 @dataclass(frozen=True)
 class Pinned:
-    """path: of the plan. call: what it says of the call, None where it does not know it. told: what else is
-    not as it was saved. same: whether the traced program is the saved one."""
+    """path: of the plan. calls: those that may be the call, none where it does not know it. same: whether the
+    traced program is the saved one. told: what else is not as it was saved."""
 
     path: str
-    call: PinnedCall | None
+    calls: tuple[PinnedCall, ...]
     same: bool
     told: tuple[str, ...]
 
@@ -72,16 +72,18 @@ def find_pinned(graph: Graph, name: str, context: Context) -> Pinned | None:
     if options.plan is None:
         return None
     file, key = read_plan(options.plan), graph_key(graph)
-    call = _call(file, name, graph, key)
+    calls = tuple(_calls(file, name, graph, key))
     told = tuple(_other_versions(file, context))
-    return Pinned(options.plan, call, call is not None and call.program == key, told)
+    return Pinned(options.plan, calls, any(call.program == key for call in calls), told)
 
 
 def follow(pinned: Pinned | None, graph: Graph) -> Followed | None:
     """The saved call, matched with the graph that is to be planned."""
-    if pinned is None or pinned.call is None:
+    if pinned is None:
         return None
-    return Followed(pinned, match_pins(pinned.call, graph))
+    key = graph_key(graph)
+    call = next((call for call in pinned.calls if call.graph == key), pinned.calls[0])
+    return Followed(pinned, match_pins(call, graph))
 
 
 def unmeasured(context: Context) -> Context:
@@ -100,15 +102,15 @@ def loops_key(kernel: Kernel) -> str:
 # -- which call --------------------------------------------------------------------------------------------
 
 
-def _call(file: PlanFile, name: str, graph: Graph, key: str) -> PinnedCall | None:
-    """The same program, if it can be by this name; else the call of this name that has most of its ops."""
+def _calls(file: PlanFile, name: str, graph: Graph, key: str) -> list[PinnedCall]:
+    """The same program, if it can be by this name; else those of this name, by how many ops they share."""
     same = [call for call in file.calls if call.program == key]
     named = [call for call in file.calls if call.name == name]
     both = [call for call in named if call.program == key]
     if both or same:
-        return (both or same)[0]
-    ops = Counter(op_keys(graph).values()) if len(named) > 1 else Counter()
-    return max(named, key=lambda call: _shared(call, ops), default=None)
+        return both or same
+    ops = Counter(op_keys(graph).values()) if len(named) > 1 else Counter[str]()
+    return sorted(named, key=lambda call: -_shared(call, ops))
 
 
 def _shared(call: PinnedCall, ops: Counter[str]) -> int:

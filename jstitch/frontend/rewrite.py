@@ -145,9 +145,9 @@ def rewrite_graph(
     dump.imported(graph)
     if arguments is not None:
         context = replace(context, returned=Returned(arguments, donated))
-    if (pinned := find_pinned(graph, name, context)) is not None and pinned.call is None:
+    if (pinned := find_pinned(graph, name, context)) is not None and not pinned.calls:
         tell_unknown(pinned, name, context.options)
-    if pinned is not None and pinned.call is not None:
+    if pinned is not None and pinned.calls:
         context = unmeasured(context)
         ready = copy_returned(run(graph, context, PIPELINE, dump.after_pass), context)
         memory = given_memory(ready, donated)
@@ -237,9 +237,10 @@ def tuned_graph(
         if any(op.attrs["demanded"] for op in kept.walk() if op.name == KERNEL):
             chosen = kept
         else:
-            silent = Dump(None, (), context.options.verify)
-            planned = stitch_graph(graph, modelled, name, silent, backend, donated, taken=taken)
+            other = dump.beside()
+            planned = stitch_graph(graph, modelled, name, other, backend, donated, taken=taken)
             chosen = gate.choose({"measured": kept, "modelled": planned})
+            dump.chose(other, chosen is planned, None if chosen is kept else gate.reason)
         note(tuning=tuple(gate.decisions))
         dump.text("tuning.txt", lambda: "\n".join(map(str, gate.decisions)))
         return chosen

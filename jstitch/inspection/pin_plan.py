@@ -42,12 +42,9 @@ def pin_plan(calls: Sequence[CallPlan], seen: Sequence[Observed]) -> PlanFile:
     both = zip(calls, seen, strict=False)
     made = [_call(plan, of) for plan, of in both if of.graph is not None and of.ready is not None]
     options = options_text(seen[0].options) if seen else {}
-    return PlanFile(*map(version_of, ("jstitch", "jax")), target_name(seen), options, tuple(_unlike(made)))
-
-
-def _unlike(calls: Sequence[PinnedCall]) -> Iterator[PinnedCall]:
-    """The first of those of one name that are one program."""
-    yield from {(call.name, call.program): call for call in reversed(calls)}.values()
+    unlike = {(call.name, call.program, call.graph): call for call in made}
+    versions = version_of("jstitch"), version_of("jax")
+    return PlanFile(*versions, target_name(seen), options, tuple(unlike.values()))
 
 
 def _call(plan: CallPlan, seen: Observed) -> PinnedCall:

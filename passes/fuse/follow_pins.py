@@ -16,10 +16,13 @@ from difflib import SequenceMatcher
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.passes.base.op_keys import graph_key, op_keys, pattern_key
 from jstitch.passes.base.plan import Again, FusionPattern, FusionPlan, is_free, make_patterns, with_constants
+from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.fuse.check_plan import waiting_patterns
 from jstitch.plan_file import XLA, PinnedCall
 
+OTHERWISE = "its ops are joined otherwise, or others read what they make"
+HELD = "the loop or branch around it is part of a kernel"
 LONG = 4000  # ops of both graphs, above which common ones are no anchors of the diff
 
 
@@ -40,6 +43,7 @@ class Pins:
     """
 
     call: PinnedCall
+    graph: Graph
     keys: Mapping[Op, str]
     found: Sequence[Op | None]
     lost: dict[int, str] = field(default_factory=dict)
@@ -51,18 +55,32 @@ class Pins:
         for op, who in zip(self.found, self.owners, strict=True):
             if op is None:
                 self.lost |= {n: "ops of it are gone" for n in self._kernels(who)}
+        self._holder = dict(self._held(self.graph))
+        kept = {p.pinned for frame in _frames(self.graph) for p in self.frame(frame).patterns}
+        for n, kernel in enumerate(self.call.kernels):
+            if kernel not in kept:
+                self.lost.setdefault(n, OTHERWISE)
 
     def _kernels(self, who: Sequence[int]) -> list[int]:
         return [n for n in who if 0 <= n < len(self.call.kernels)]
+
+    def _held(self, graph: Graph) -> Iterator[tuple[Value, int]]:
+        """Values inside loops and branches that are part of a kernel, and the kernel."""
+        for op in filter(is_control, graph.ops):
+            owner, *_ = self.whose(op) or (XLA,)
+            for region in op.regions:
+                if 0 <= owner < len(self.call.kernels):
+                    yield from ((v, owner) for inner in region.walk() for v in inner.results)
+                else:
+                    yield from self._held(region)
 
     def frame(self, frame: Graph) -> PinnedFrame:
         """What the plan says of one frame of the graph. Kernels that are not there any more are `lost`."""
         while True:
             made = self._made(frame)
-            if made.bad is None:
+            if not made.bad:
                 return PinnedFrame(made.graph, made.patterns, dict(self._left(made.graph)))
-            number, why = made.bad
-            self.lost[number] = why
+            self.lost.update(made.bad)
 
     def _made(self, frame: Graph) -> _Made:
         copier = _Copier(self, self._again(frame))
@@ -91,24 +109,29 @@ class Pins:
 
     def maker(self, op: Op) -> int:
         """The kernel that has the op as it is, or XLA."""
-        owner = XLA if is_free(op) else (self.whose(op) or (XLA,))[0]
+        owner = XLA if is_free(op) or self._is_held(op) else (self.whose(op) or (XLA,))[0]
         return owner if owner < len(self.call.kernels) and owner not in self.lost else XLA
 
     def _bad(
         self, graph: Graph, numbers: Sequence[int], patterns: Sequence[FusionPattern]
-    ) -> tuple[int, str] | None:
-        """A kernel that is not the saved one, and why."""
-        for n, pattern in zip(numbers, patterns, strict=True):
-            if pattern_key(pattern) != self.call.kernels[n].id:
-                return n, "its ops are joined otherwise, or others read what they make"
+    ) -> Mapping[int, str]:
+        """Kernels that are not the saved ones, and why."""
+        both = zip(numbers, patterns, strict=True)
+        found = {n: OTHERWISE for n, p in both if pattern_key(p) != self.call.kernels[n].id}
+        if found:
+            return found
         waiting = waiting_patterns(FusionPlan(graph, tuple(patterns)))
-        return None if not waiting else (numbers[max(waiting)], "ops that it waits for would wait for it")
+        return {numbers[max(waiting)]: "ops that it waits for would wait for it"} if waiting else {}
 
     def _left(self, graph: Graph) -> Iterator[tuple[Op, str]]:
         for op in graph.ops:
-            why = self.why_left(op)
+            why = HELD if self._is_held(op) else self.why_left(op)
             if why is not None and op.results and not is_free(op):
                 yield op, why
+
+    def _is_held(self, op: Op) -> bool:
+        """Whether a loop or branch around it is part of a kernel."""
+        return bool(op.results) and self._holder.get(op.results[0], XLA) not in (XLA, *self.lost)
 
     def why_left(self, op: Op) -> str | None:
         """Why the plan leaves an op to XLA; None where it does not."""
@@ -136,22 +159,30 @@ def match_pins(call: PinnedCall, graph: Graph) -> Pins:
     keys = op_keys(graph)
     new, saved = list(keys), [op for op, _ in call.sequence]
     if graph_key(graph) == call.graph and [*keys.values()] == saved:
-        return Pins(call, keys, new)
+        return Pins(call, graph, keys, new)
     junk = len(saved) + len(new) > LONG
     matcher = SequenceMatcher(None, saved, [*keys.values()], autojunk=junk)
     found: list[Op | None] = [None] * len(saved)
     for i, k, size in matcher.get_matching_blocks():
         found[i : i + size] = new[k : k + size]
-    return Pins(call, keys, found)
+    return Pins(call, graph, keys, found)
+
+
+def _frames(graph: Graph) -> Iterator[Graph]:
+    """The outer ones first: what is lost there is planned inside."""
+    yield graph
+    for op in filter(is_control, graph.ops):
+        for region in op.regions:
+            yield from _frames(region)
 
 
 @dataclass(frozen=True)
 class _Made:
-    """bad: a kernel that is none, and why."""
+    """bad: kernels that are none, and why."""
 
     graph: Graph
     patterns: tuple[FusionPattern, ...]
-    bad: tuple[int, str] | None
+    bad: Mapping[int, str]
 
 
 @dataclass(eq=False)

@@ -41,7 +41,8 @@ from jstitch.passes.lower.lower_kernel import lower_kernel
 
 TOGETHER = "jstitch.fuse_together"
 """The stand-in's name, and the origin of its pattern."""
-USER, PINNED = "user", "pinned"
+USER = "user"
+PINNED = "pinned"
 
 
 @dataclass(frozen=True, eq=False)

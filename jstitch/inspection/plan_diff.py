@@ -86,7 +86,7 @@ def _compare(before: Sequence[Shown], after: Sequence[Shown]) -> Changes:
 
 def _about(kernel: PinnedKernel) -> Iterator[Shown]:
     ours, xla = kernel.ours, kernel.xla
-    costs = f"{ours.launches} launches, {ours.mb:g} MB (XLA: {xla.launches}, {xla.mb:g} MB)"
+    costs = f"launches {ours.launches}, MB {ours.mb:g}, as XLA's kernels {xla.launches}, {xla.mb:g}"
     for text in (costs, " ".join(kernel.schemes), *kernel.schedule, f"loops {kernel.loops}"):
         yield text, text
     yield from ((op, _at(op, line)) for line in kernel.ops for op in line.ops)

@@ -271,7 +271,8 @@ def test_a_changed_program_is_told_what_changed(saved: Path) -> None:
     (text,) = texts
     assert said.partition("\n")[2] in text.replace("\n  ", "\n")
     assert "--save" in text
-    story = str(jstitch.explain(changed_net(), APART.replace(plan=saved))(*NET))
+    with our_warnings():
+        story = str(jstitch.explain(changed_net(), APART.replace(plan=saved))(*NET))
     assert all(f"net: {line}" in story for line in record.details["pinned"])
 
 

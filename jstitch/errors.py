@@ -46,5 +46,9 @@ class CannotFuseError(JstitchError):
     """`fuse_together(..., strict=True)` asks for a kernel that cannot be."""
 
 
+class PlanMismatchError(JstitchError):
+    """With `strict`, a program is not the one that `CompileOptions(plan=...)` is a plan of."""
+
+
 class JstitchWarning(UserWarning):
     """Something fell back to a slower but correct way; the message says what and why."""

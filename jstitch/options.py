@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from jstitch.device_spec import DeviceSpec, find_spec
 from jstitch.errors import JstitchWarning, OptionError, ParseError
+from jstitch.plan_file import read_plan
 from jstitch.template import parse_template
 
 T = TypeVar("T")
@@ -102,7 +103,7 @@ def _text(text: str) -> str | None:
 
 
 def _knob(name: str, default: T, read: Callable[[str], Any]) -> T:
-    """A field whose default is the variable JSTITCH_<NAME>, read when the options are made."""
+    """A field whose default is the variable JSTITCH_<NAME>, read when options are made; else `default`."""
 
     def value() -> Any:
         text = os.environ.get(_PREFIX + name)
@@ -115,7 +116,7 @@ def _knob(name: str, default: T, read: Callable[[str], Any]) -> T:
                 str(error), f"'{text}'", where=f"environment variable {_PREFIX}{name}", hint="unset or fix it"
             ) from None
 
-    return dataclasses.field(default_factory=value)  # type: ignore[no-any-return]
+    return dataclasses.field(default_factory=value, metadata={"default": default})  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ class CompileOptions:
     templates: schedules tried per kernel, of which the one that is modelled to be fastest is built.
     template: how kernels are to be divided, in the notation of docs/schedules.md: every kernel that has all
     of the ops it names is built exactly so, or not at all.
+    plan: a file of `jstitch plan --save`, whose kernels are built: neither models nor clocks decide.
     arena_bytes: most scratch bytes per kernel program, None = the target's own budget.
     dump_dir: folder for one readable file per stage. print_after: passes whose result is printed.
     cache_dir: folder of the kernel cache, None = the user's cache folder.
@@ -159,6 +161,7 @@ class CompileOptions:
     ask_seconds: float = _knob("ASK_SECONDS", 30.0, _number)
     templates: int = _knob("TEMPLATES", 1, _count)
     template: str | None = _knob("TEMPLATE", None, _text)
+    plan: str | None = _knob("PLAN", None, _text)
     arena_bytes: int | None = _knob("ARENA_BYTES", None, _count)
     dump_dir: str | None = _knob("DUMP_DIR", None, _text)
     print_after: tuple[str, ...] = _knob("PRINT_AFTER", (), _names)
@@ -188,6 +191,8 @@ class CompileOptions:
             )
         if self.template is not None:
             _check_template(self.template)
+        if self.plan is not None:
+            _check_plan(self.plan)
         if self.arena_bytes is not None and self.arena_bytes <= 0:
             raise OptionError(
                 "a positive arena_bytes", str(self.arena_bytes), hint="use None for the default"
@@ -203,7 +208,7 @@ class CompileOptions:
         for field in ("schemes", "without", "print_after"):
             value = getattr(self, field)
             object.__setattr__(self, field, _names(value) if isinstance(value, str) else tuple(value))
-        for field in ("dump_dir", "cache_dir"):
+        for field in ("dump_dir", "cache_dir", "plan"):
             value = getattr(self, field)
             object.__setattr__(self, field, None if value is None else os.fspath(value))
 
@@ -252,6 +257,16 @@ def _check_template(text: str) -> None:
         parse_template(text)
     except ParseError as error:
         raise OptionError(error.expected, error.found, where=error.where, hint=error.hint) from None
+
+
+def _check_plan(path: str) -> None:
+    try:
+        read_plan(path)
+    except ParseError as error:
+        raise OptionError(error.expected, error.found, where=error.where, hint=error.hint) from None
+    except OSError as error:
+        hint = "make one: jstitch plan PROGRAM --save FILE"
+        raise OptionError("a saved plan", f"{path}: {error.strerror or error}", hint=hint) from None
 
 
 def _check(field: str, value: str | None, allowed: tuple[str | None, ...]) -> None:

@@ -21,6 +21,7 @@ ROOMS = (
     "jstitch.errors",
     "jstitch.device_spec",  # names and numbers of GPUs, which options check
     "jstitch.template",  # what options check, too
+    "jstitch.plan_file",  # a saved plan, which they check as well
     "jstitch.options",
     "jstitch._jax",
     "jstitch.ir",
@@ -57,6 +58,7 @@ LAZY = {
     ("jstitch.runtime.cpu_handler", "jstitch.runtime.numba_compiler"): "numba, only for a cold build",
     ("jstitch.analysis.report", "jstitch.inspection.table"): "rich, only for printing",
     ("jstitch.api", "jstitch.inspection.twin"): "a twentieth of `import jstitch`, only to look",
+    ("jstitch.inspection.program_plan", "jstitch.inspection.write_plan"): "tomlkit, only for saving",
     ("jstitch.inspection.explanation", "jstitch.inspection.table"): "rich, only for printing",
     ("jstitch.inspection.profile_file", "jstitch.inspection.profile_schema"): "protobuf, only for a profile",
     ("jstitch.inspection.trace_summary", "jstitch.inspection.table"): "rich, only for printing",

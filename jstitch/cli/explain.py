@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from jstitch.cli.files import InputError, make_options, planning_options
+from jstitch.cli.files import PINNED, InputError, make_options, planning_options
 from jstitch.cli.progress import progress
 from jstitch.cli.subjects import ARGS, SUBJECT, inspect_subject, read_subject
 from jstitch.inspection.explain import explain_program
@@ -31,6 +31,7 @@ EDGE = click.option(
 @EDGE
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 @planning_options
+@PINNED
 def explain(
     subject: str,
     args: str | None,
@@ -39,12 +40,13 @@ def explain(
     target: str,
     planner: str,
     tune: str,
+    pinned: str | None,
 ) -> None:
     """For every edge that is not in one kernel: the rule, its bound, the number found, and a remedy.
 
     SUBJECT is as for `jstitch plan`. Values have the names of `jstitch opt --emit plan`.
     """
-    options = make_options(target, planner, tune)
+    options = make_options(target, planner, tune, pinned)
     with progress() as step:
         step(f"reading {subject}")
         found = read_subject(subject, args)

@@ -21,6 +21,7 @@ from jstitch.frontend.safe_parse import LARGEST, safe_parse
 from jstitch.frontend.target import Target, find_target
 from jstitch.ir.graph import Graph
 from jstitch.options import PLANNERS, TUNES, CompileOptions
+from jstitch.plan_file import PlanFile, read_plan
 
 FILE = click.argument("file", type=click.Path(allow_dash=True, path_type=Path))
 OUTPUT = click.option(
@@ -87,9 +88,22 @@ def planning_options(command: Any) -> Any:
     )(command)
 
 
-def make_options(target: str, planner: str, tune: str) -> CompileOptions:
+PINNED = click.option(
+    "--pinned", type=click.Path(dir_okay=False), help="A saved plan, whose kernels are taken as they are."
+)
+
+
+def make_options(target: str, planner: str, tune: str, pinned: str | None = None) -> CompileOptions:
     with bad_input("--target"):
-        return CompileOptions(target=target, planner=planner, tune=tune)
+        options = CompileOptions(target=target, planner=planner, tune=tune)
+    with bad_input("--pinned"):
+        return options if pinned is None else options.replace(plan=pinned)
+
+
+def read_saved(path: Path) -> PlanFile:
+    """A plan of `jstitch plan --save`. Raises InputError for everything else."""
+    with bad_input(str(path)):
+        return read_plan(path)
 
 
 def target_of(options: CompileOptions) -> Target:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from jstitch.cli.files import InputError, make_options, planning_options
+from jstitch.cli.files import PINNED, InputError, make_options, planning_options, read_saved
 from jstitch.cli.progress import progress
 from jstitch.cli.subjects import ARGS, SUBJECT, FunctionSubject, observe, read_subject
 from jstitch.codegen.cuda.build import can_compile
@@ -32,19 +32,29 @@ NOT_BUILT = "no source is shown: kernels for GPUs need numba-cuda (pip install '
     help="Default: report.html; with --json, stdout.",
 )
 @planning_options
+@PINNED
 @click.option("--json", "as_json", is_flag=True, help="What the page shows, as JSON.")
 def report(
-    subject: str, args: str | None, output: Path | None, target: str, planner: str, tune: str, as_json: bool
+    subject: str,
+    args: str | None,
+    output: Path | None,
+    target: str,
+    planner: str,
+    tune: str,
+    pinned: str | None,
+    as_json: bool,
 ) -> None:
     """Write a page that shows what becomes of a program: one HTML file that loads nothing.
 
     Shown are the graph by span layers with its kernels, every op's StableHLO and source line, why edges are
     not fused and what would lift that, launches, bytes and modelled time before and after, memory maps, and
-    generated source. Of a function's source files the lines that ops come from are in it, too.
+    generated source. Of a function's source files the lines that ops come from are in it, too. With --pinned,
+    it says what differs from the saved plan.
     """
     path = output or Path("-" if as_json else "report.html")
     _check(path)
-    asked, options = read_subject(subject, args), make_options(target, planner, tune)
+    asked, options = read_subject(subject, args), make_options(target, planner, tune, pinned)
+    saved = None if pinned is None else read_saved(Path(pinned))
     kernels = can_compile() or platform_of(options) != "cuda"
     with progress() as step:
         step("planning")
@@ -52,7 +62,8 @@ def report(
         calls = observe(asked, options, kernels=kernels)
         records = last_report(before) if isinstance(asked, FunctionSubject) else ()
         seen = Inspected(calls, records)
-        data = report_data(subject, seen, lines=isinstance(asked, FunctionSubject), step=step)
+        shown = isinstance(asked, FunctionSubject)
+        data = report_data(subject, seen, lines=shown, saved=saved, step=step)
         step("writing")
         text = json.dumps(data, allow_nan=False) + "\n" if as_json else report_html(data)
     _write(path, text, data)

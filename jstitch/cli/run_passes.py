@@ -20,7 +20,7 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.named_pass import Form, NamedPass
 from jstitch.passes.base.plan import FusionPlan
 from jstitch.passes.fuse.check_plan import check_plan
-from jstitch.passes.fuse.hold_together import Held, hold_together, release
+from jstitch.passes.fuse.hold_together import Held, hold_together, nothing_held, release
 from jstitch.passes.fuse.print_plan import print_plan
 from jstitch.passes.lower.check_kernel import verify_kernel
 from jstitch.passes.pipeline import frames
@@ -58,13 +58,13 @@ class State:
             return replace(self, finishing=(*self.finishing, p), finished=plans)
         held, subjects = self.held, cast(Sequence[Any], self.unreleased)
         if p.takes is Form.GRAPH:
-            held = tuple(hold_together(frame, context) for frame in frames(self.graph))
+            held = tuple(hold_together(nothing_held(frame), context) for frame in frames(self.graph))
             subjects = [h.frame for h in held]
         return State(self.graph, tuple(p.run(s, context) for s in subjects), (*self.planning, p), held)
 
     def plan(self, frame: Graph, context: Context) -> FusionPlan:
         """The plan of a frame by the passes that made these plans."""
-        held = hold_together(frame, context)
+        held = hold_together(nothing_held(frame), context)
         subject: Any = held.frame
         for p in self.planning:
             subject = p.run(subject, context)

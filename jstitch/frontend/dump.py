@@ -26,6 +26,7 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
 from jstitch.passes.base.run_passes import Step
 from jstitch.passes.fuse.check_plan import check_plan
+from jstitch.passes.fuse.follow_pins import Pins
 from jstitch.passes.fuse.print_plan import print_plan
 
 SCHEMA = 1  # of a kernel's .json
@@ -83,6 +84,17 @@ class Dump:
             self.seen.steps.append(step)
         self.text(f"{step.name}.txt", lambda: print_graph(step.value))
 
+    def ready(self, graph: Graph) -> None:
+        """What is planned, frame by frame."""
+        if self.seen is not None:
+            self.seen.ready = graph
+
+    def followed(self, pins: Pins, told: tuple[str, ...]) -> None:
+        """What became of a saved plan."""
+        if self.seen is not None:
+            self.seen.pins, self.seen.pinned = pins, told
+        self.text("pinned.txt", lambda: "\n".join(told))
+
     def plan(self, plan: FusionPlan) -> None:
         if self.seen is not None:
             self.seen.plans.append(plan)
@@ -117,6 +129,16 @@ class Dump:
         if self.told:
             log_refused(name, pattern, reason)
         self.text(f"{name}.refused.txt", lambda: str(reason))
+
+    def beside(self) -> Dump:
+        """The dump of another way to stitch the same call, which is looked at only."""
+        seen = None if self.seen is None else self.seen.beside()
+        return Dump(None, (), self.verify, seen)
+
+    def chose(self, other: Dump, is_other: bool, why: Reason | None) -> None:
+        """Which of both ways it is; XLA's own where there is a reason, and it is not the other."""
+        if self.seen is not None and other.seen is not None and why is not None:
+            self.seen.become(other.seen if is_other else None, why)
 
     @property
     def only_plans(self) -> bool:

@@ -28,7 +28,7 @@ from jstitch.passes.cost.call_seconds import call_seconds
 from jstitch.passes.cost.program_seconds import ProgramSeconds
 from jstitch.passes.cost.recurrence_cost import cost_of, xla_cost_of
 from jstitch.passes.fuse.gate import MARGINS
-from jstitch.passes.fuse.hold_together import demanded
+from jstitch.passes.fuse.hold_together import is_fixed
 from jstitch.passes.fuse.plan_tree import Planned, contract_tree, leave, leave_all
 from jstitch.xla.cpu_thunks import thunks_a_turn
 from jstitch.xla.hlo import Module
@@ -89,7 +89,7 @@ class _Gate:
 
     def loop(self, frame: Graph, op: Op, below: tuple[Planned, ...]) -> tuple[Planned, ...]:
         """What stays planned for a loop's regions."""
-        patterns = [p for planned in below for p in planned.patterns() if not _is_demanded(p)]
+        patterns = [p for planned in below for p in planned.patterns() if not is_fixed(p)]
         starts = sum(1 for region in op.regions for _ in region.walk()) * self.context.machine.queued
         if all(self.is_certain(p, starts) for p in patterns):
             return below
@@ -98,8 +98,8 @@ class _Gate:
             return below
         why = verdict if isinstance(verdict, Reason) else verdict.reason(self.margin)
         if isinstance(verdict, Reason) or verdict.thunks is None:
-            return tuple(leave_all(planned, why, _is_demanded) for planned in below)
-        return tuple(self.frame(leave(planned, why, _is_demanded)) for planned in below)
+            return tuple(leave_all(planned, why, is_fixed) for planned in below)
+        return tuple(self.frame(leave(planned, why, is_fixed)) for planned in below)
 
     def is_certain(self, pattern: FusionPattern, starts: float) -> bool:
         """Whether what XLA makes of the loop cannot matter: `starts` seconds a turn, of all its ops one by
@@ -162,10 +162,6 @@ def _verdicts(xla: Module, ours: Module, calls: list[float], machine: Machine) -
         plain = ProgramSeconds(xla, machine, turns=turns, spread=machine.cores)
         stitched = ProgramSeconds(ours, machine, calls, turns)
         yield Verdict(stitched.whole, plain.whole, thunks_a_turn(xla))
-
-
-def _is_demanded(pattern: FusionPattern) -> bool:
-    return demanded(pattern) is not None
 
 
 # -- a loop as a program of its own ----------------------------------------------------------------------

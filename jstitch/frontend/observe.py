@@ -19,6 +19,7 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.run_passes import Step
+from jstitch.passes.fuse.follow_pins import Pins
 from jstitch.runtime.report import note
 
 
@@ -37,7 +38,8 @@ class Observed:
     """One stitched call.
 
     context: the options, and the target that it was lowered for. kernels: whether patterns become kernels, or
-    all is left as it is once it is planned. graph: as it was imported. steps: after each pass.
+    all is left as it is once it is planned. graph: as it was imported. steps: after each pass. ready: as it
+    is planned: the plans' frames have the same values. pins: of a saved plan; pinned: what is said of them.
     plans: of every frame, those of inner loops first, the whole call's last; their frames may hold copies of
     the last step's ops. built: kernels, in program order within a frame. refused: patterns that stay XLA's
     after all, and why. stitched: the graph with `jstitch.kernel` ops; None when the pipeline did not end.
@@ -48,6 +50,9 @@ class Observed:
     kernels: bool = True
     graph: Graph | None = None
     steps: list[Step[Graph]] = field(default_factory=list)
+    ready: Graph | None = None
+    pins: Pins | None = None
+    pinned: tuple[str, ...] = ()
     plans: list[FusionPlan] = field(default_factory=list)
     built: list[Built] = field(default_factory=list)
     refused: list[tuple[FusionPattern, Reason]] = field(default_factory=list)
@@ -60,6 +65,19 @@ class Observed:
     @property
     def profile(self) -> Profile:
         return self.context.profile
+
+    def beside(self) -> Observed:
+        """The same call, to be stitched in another way."""
+        return Observed(self.name, self.context, self.kernels, self.graph, self.steps)
+
+    def become(self, other: Observed | None, why: Reason) -> None:
+        """What the other way led to; None: nothing is stitched after all, and why."""
+        if other is not None:
+            self.ready, self.plans = other.ready, other.plans
+            self.built, self.refused = other.built, other.refused
+            return
+        self.refused += [(built.pattern, why) for built in self.built]
+        self.built = []
 
 
 class _Open(threading.local):

@@ -25,11 +25,13 @@ from jstitch.frontend.importer import Imported, import_ops
 from jstitch.frontend.loop_gate import gate_loops
 from jstitch.frontend.measured_gate import ELSEWHERE, Gate, measured_gate
 from jstitch.frontend.mlir import print_ops
+from jstitch.frontend.pins import Followed, Pinned, find_pinned, follow, tell, tell_unknown, unmeasured
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import KERNEL
 from jstitch.passes.base.context import Context, Returned
 from jstitch.passes.base.named_pass import NamedPass
 from jstitch.passes.base.plan import FusionPattern, FusionPlan
+from jstitch.passes.base.rewrite import map_frames
 from jstitch.passes.base.run_passes import Step
 from jstitch.passes.chunk.chunk_rows import chunk_rows, chunks_of, has_large_products
 from jstitch.passes.cost.kernel_work import kernel_work, ops_outside
@@ -37,7 +39,7 @@ from jstitch.passes.fuse.absorb_updates import contracted
 from jstitch.passes.fuse.alias_donated import alias_donated, carried_by_loops
 from jstitch.passes.fuse.copy_returned import copy_returned
 from jstitch.passes.fuse.gate import judge
-from jstitch.passes.fuse.hold_together import demanded, refuse
+from jstitch.passes.fuse.hold_together import demanded, is_fixed, refuse
 from jstitch.passes.fuse.judge_kernel import judge_kernel
 from jstitch.passes.fuse.leave_small import leave_small
 from jstitch.passes.fuse.plan_tree import contract_tree, plan_tree
@@ -148,7 +150,14 @@ def rewrite_graph(
     dump.imported(graph)
     if arguments is not None:
         context = replace(context, returned=Returned(arguments, donated))
-    if context.options.tune == "measure":
+    if (pinned := find_pinned(graph, name, context)) is not None and not pinned.calls:
+        tell_unknown(pinned, name, context.options)
+    if pinned is not None and pinned.calls:
+        context = unmeasured(context)
+        ready = copy_returned(run(graph, context, PIPELINE, dump.after_pass), context)
+        memory = given_memory(ready, donated)
+        stitched = stitch_graph(ready, context, name, dump, backend, memory, taken=taken, pinned=pinned)
+    elif context.options.tune == "measure":
         ready = copy_returned(run(graph, context, PIPELINE, dump.after_pass), context)
         stitched = tuned_graph(ready, context, name, dump, backend, given_memory(ready, donated), taken)
     else:
@@ -233,9 +242,10 @@ def tuned_graph(
         if any(op.attrs["demanded"] for op in kept.walk() if op.name == KERNEL):
             chosen = kept
         else:
-            silent = Dump(None, (), context.options.verify)
-            planned = stitch_graph(graph, modelled, name, silent, backend, donated, taken=taken)
+            other = dump.beside()
+            planned = stitch_graph(graph, modelled, name, other, backend, donated, taken=taken)
             chosen = gate.choose({"measured": kept, "modelled": planned})
+            dump.chose(other, chosen is planned, None if chosen is kept else gate.reason)
         note(tuning=tuple(gate.decisions))
         dump.text("tuning.txt", lambda: "\n".join(map(str, gate.decisions)))
         return chosen
@@ -252,23 +262,30 @@ def stitch_graph(
     planner: Callable[[Graph, Context], FusionPlan] | None = None,
     taken: Collection[str] = (),
     scheduling: Sequence[NamedPass] | None = None,
+    pinned: Pinned | None = None,
 ) -> Graph:
     """Plan every frame and put a `jstitch.kernel` op in the place of every pattern.
 
     donated: graph inputs whose memory may be written -> the output that takes it. gate: which kernels stay.
     planner: of frames; None: `plan_frame`. taken: names of the program's other kernels. scheduling: what
-    kernels go through; None: the target's passes.
+    kernels go through; None: the target's passes. pinned: what a saved plan says of the graph.
     """
     memory = {**carried_by_loops(graph), **donated}
     passes = kernel_passes(context.machine) if scheduling is None else scheduling
-    builder = _Builder(name, context, dump, backend, memory, gate, KernelNames(taken), passes)
-    plan = planner or plan_frame
-    tree = plan_tree(keep_counters(graph), lambda frame: plan(copy_carried(frame, context), context))
+    ready = map_frames(keep_counters(graph), partial(copy_carried, context=context))
+    dump.ready(ready)
+    followed = follow(pinned, ready)
+    builder = _Builder(name, context, dump, backend, memory, gate, KernelNames(taken), passes, followed)
+    plan = planner or partial(plan_frame, pins=followed.pins if followed else None)
+    tree = plan_tree(ready, lambda frame: plan(frame, context))
     if planner is None and context.options.tune != "off":
         tree = leave_small(gate_loops(tree, context, builder.lowered), context)
+    build = builder.leave if dump.only_plans else builder.build
+    found = contract_tree(tree, context, dump.plan, build)
+    if followed is not None:
+        dump.followed(followed.pins, tell(followed, name, context.options))
     if dump.only_plans:
-        return contract_tree(tree, context, dump.plan, builder.leave)
-    found = contract_tree(tree, context, dump.plan, builder.build)
+        return found
     if context.options.template is not None and not builder.follows:
         _warn_of_template(context.options.template, name)
     return found
@@ -299,10 +316,11 @@ class _Builder:
         gate: Gate | None,
         names: KernelNames,
         scheduling: Sequence[NamedPass],
+        followed: Followed | None = None,
     ) -> None:
         self.name, self.context, self.dump = name, context, dump
         self.backend, self.donated, self.gate = backend, donated, gate
-        self.names, self.scheduling = names, scheduling
+        self.names, self.scheduling, self.followed = names, scheduling, followed
         self.follows = False  # whether some kernel has the ops that the template names
         self._kernels: WeakKeyDictionary[FusionPattern, Kernel] = WeakKeyDictionary()
 
@@ -321,6 +339,8 @@ class _Builder:
             inputs, _, outputs = contracted(pattern)
             about = pattern.ops, inputs, outputs, self.context, pattern.updates, pattern.template
             kernel = best_kernel("planned", *about)
+            if self.followed is not None:
+                self.followed.lowered(pattern, kernel)
             self._kernels[pattern] = alias_donated(kernel, pattern, self.donated)
         return self._kernels[pattern]
 
@@ -357,6 +377,8 @@ class _Builder:
             if wanted is not None:
                 refuse(wanted, str(error), pattern.ops[-1].loc)
             note(details_refused=str(error))
+            if self.followed is not None:
+                self.followed.refused(pattern, str(error))
             self.dump.refused(name, pattern, error.reason)
             return None
         verdict = judge(pattern, self.context.profile)
@@ -367,7 +389,7 @@ class _Builder:
             "work": kernel_work(pattern, (verdict.xla.nbytes, verdict.ours.nbytes)),
             "saved": verdict.xla_seconds - verdict.ours_seconds,
         }
-        if wanted is None and self.gate is not None and not self.gate.keeps(pattern, attrs):
+        if not is_fixed(pattern) and self.gate is not None and not self.gate.keeps(pattern, attrs):
             self.dump.refused(name, pattern, self.gate.reason)
             return None
         self.dump.kernel(pattern, forms, built)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, TypeVar
@@ -69,7 +69,7 @@ class CallPair:
 
 def pair_calls(before: Sequence[Call], after: Sequence[Call], exact: bool) -> list[CallPair]:
     """exact: names of values count."""
-    pairs = _by_name([(c.name, c) for c in before], [(c.name, c) for c in after])
+    pairs = pair_by_name([(c.name, c) for c in before], [(c.name, c) for c in after])
     return [_pair(a, b, exact) for a, b in pairs]
 
 
@@ -78,8 +78,9 @@ def _pair(a: Call | None, b: Call | None, exact: bool) -> CallPair:
     if a is None or b is None:
         return CallPair(title, (), (), True)
     named = [[(s.name, s) for s in _common(c)] for c in (a, b)]
-    stages = tuple(_stage_row(x, y, exact) for x, y in _by_name(*named))
-    kernels = _by_content(*([k for k in c.kernels.values() if "kernel.txt" in k.files] for c in (a, b)))
+    stages = tuple(_stage_row(x, y, exact) for x, y in pair_by_name(*named))
+    old, new = ([k for k in c.kernels.values() if "kernel.txt" in k.files] for c in (a, b))
+    kernels = pair_by_content(old, new, _text)
     return CallPair(title, stages, tuple(_kernel_row(x, y, exact) for x, y in kernels), False)
 
 
@@ -106,7 +107,7 @@ def _text(kernel: DumpedKernel) -> str:
     return kernel.read("kernel.txt").partition("\n")[2]
 
 
-def _by_name(before: Sequence[tuple[str, T]], after: Sequence[tuple[str, T]]) -> list[Pair[T]]:
+def pair_by_name(before: Sequence[tuple[str, T]], after: Sequence[tuple[str, T]]) -> list[Pair[T]]:
     """The first of a name with the first of that name."""
     where: dict[str, tuple[list[T], list[T]]] = {}
     for side, named in enumerate((before, after)):
@@ -115,13 +116,10 @@ def _by_name(before: Sequence[tuple[str, T]], after: Sequence[tuple[str, T]]) ->
     return [pair for sides in where.values() for pair in zip_longest(*sides)]
 
 
-def _by_content(before: list[DumpedKernel], after: list[DumpedKernel]) -> list[Pair[DumpedKernel]]:
-    """The most alike first, of those that are equally alike the nearest in order."""
-    words = [
-        [Counter(_NUMBER.sub("", line) for line in _text(k).splitlines()) for k in side]
-        for side in (before, after)
-    ]
-    exact = [[_text(k) for k in side] for side in (before, after)]
+def pair_by_content(before: Sequence[T], after: Sequence[T], text: Callable[[T], str]) -> list[Pair[T]]:
+    """The most alike first, of those that are equally alike the nearest in order. text: of one."""
+    exact = [[text(k) for k in side] for side in (before, after)]
+    words = [[Counter(_NUMBER.sub("", line) for line in t.splitlines()) for t in side] for side in exact]
     likeness = {
         (i, k): (exact[0][i] == exact[1][k], _likeness(a, b))
         for i, a in enumerate(words[0])
@@ -132,7 +130,7 @@ def _by_content(before: list[DumpedKernel], after: list[DumpedKernel]) -> list[P
     for i, k in order:
         if i not in partner and k not in partner.values() and likeness[i, k][1] >= ALIKE:
             partner[i] = k
-    found: list[Pair[DumpedKernel]] = [
+    found: list[Pair[T]] = [
         (kernel, after[partner[i]] if i in partner else None) for i, kernel in enumerate(before)
     ]
     return found + [(None, k) for n, k in enumerate(after) if n not in partner.values()]

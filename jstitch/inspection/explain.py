@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from jstitch.frontend.observe import Observed
+from jstitch.inspection.call_plan import target_name
 from jstitch.inspection.explanation import CallStory, EdgeStory, Explanation, OpaqueStory, PatternStory
 from jstitch.inspection.inspected import Inspected
 from jstitch.inspection.kernel_facts import KernelFacts, KernelMaker
 from jstitch.inspection.labels import Frame, frames_of
 from jstitch.inspection.opaque import say_which, why_opaque
-from jstitch.inspection.program_plan import target_name
 from jstitch.inspection.remedies import REMEDIES, call_remedy, remedy
 from jstitch.inspection.why_kernel import why_schedule, why_schemes, why_tiling
 from jstitch.ir.graph import Op
@@ -58,6 +58,7 @@ def _call(seen: Observed, names: KernelNames, record: Record | None, step: Step)
         *(seen.name, tuple(edges), tuple(patterns), tuple(opaque), tuple(chunks)),
         str(record.details.get("divided", "")) if record else "",
         *((reason, call_remedy(reason)) if reason else ("", "")),
+        seen.pinned,
     )
 
 

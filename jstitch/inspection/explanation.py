@@ -86,7 +86,8 @@ class CallStory:
     """One stitched call. reason: why all of it stays XLA's, where it does; "" else.
 
     chunks: of large products, by which rows they are made in chunks, or why they are made as a whole.
-    divided: over which devices, and how each argument and result is; "" on one device.
+    divided: over which devices, and how each argument and result is; "" on one device. pinned: what became of
+    a saved plan.
     """
 
     name: str
@@ -97,6 +98,7 @@ class CallStory:
     divided: str = ""
     reason: str = ""
     remedy: str = ""
+    pinned: tuple[str, ...] = ()
 
     @property
     def open_edges(self) -> tuple[EdgeStory, ...]:
@@ -134,7 +136,7 @@ class Explanation:
 
         {"name", "target", "calls": [call]}
         call:    {"name", "edges": [edge], "patterns": [pattern], "opaque": [opaque], "chunks": [sentence],
-                  "divided", "reason", "remedy"}
+                  "divided", "reason", "remedy", "pinned": [sentence]}
         edge:    {"frame", "producer": op, "consumer": op, "why": why, "remedy", "pattern": ""}
         op:      {"name", "values": ["%3"], "where": "file.py:12 (f)" or ""}
         why:     {"rule", "reason": a sentence, "found": number or null, "bound": number or null}
@@ -165,6 +167,7 @@ class Explanation:
                 yield f"{call.name} stays XLA's: {call.reason}\n  remedy: {call.remedy}"
             if call.divided:
                 yield f"{call.name} is divided {call.divided}"
+            yield from (f"{call.name}: {line}" for line in call.pinned)
             yield from map(str, _alike(call.patterns))
             yield from map(str, _alike(call.opaque))
             yield from dict.fromkeys(call.chunks)

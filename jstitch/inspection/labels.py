@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -92,3 +94,11 @@ def _titles(graph: Graph) -> Iterator[tuple[Value, str]]:
 def source_line(ops: tuple[Op, ...]) -> str:
     """Where the last of these ops that says so comes from."""
     return next((op.loc for op in reversed(ops) if op.loc and not is_free(op)), "")
+
+
+def short_places(text: str) -> str:
+    """Source lines in it without the folders that this machine imports from, or works in."""
+    roots = sorted({os.getcwd(), *filter(os.path.isabs, sys.path)}, key=len, reverse=True)
+    for root in (root.rstrip(os.sep) for root in roots):
+        text = text.replace(root + os.sep, "") if root else text
+    return text

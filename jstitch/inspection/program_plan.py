@@ -8,20 +8,26 @@ pattern holds are XLA's on both sides and in no number. A loop's body counts onc
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from jstitch.frontend.observe import Observed
+from jstitch.inspection.call_plan import CallPlan, Cost, FramePlan, PatternPlan, target_name
 from jstitch.inspection.json_fields import json_fields
 from jstitch.inspection.kernel_facts import KernelFacts, KernelMaker
 from jstitch.inspection.labels import Frame, frames_of, source_line
+from jstitch.inspection.pin_plan import pin_plan
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
 from jstitch.passes.chunk.chunk_rows import said_of
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.gate import judge
 from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
+from jstitch.plan_file import PlanFile
 from jstitch.runtime.report import Record
 
 Printed = Any  # table.Printed: rich is a tenth of `import jstitch`, only for printing
@@ -29,70 +35,17 @@ Step = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Cost:
-    """launches: kernels (XLA's), or launches on a GPU and calls on a CPU (ours). seconds: modelled."""
-
-    launches: int = 0
-    nbytes: float = 0.0
-    seconds: float = 0.0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(self.launches + other.launches, self.nbytes + other.nbytes, self.seconds + other.seconds)
-
-
-@dataclass(frozen=True)
-class PatternPlan:
-    """A pattern. name: its kernel's. ops: how many of which. where: the last op's source line. origin: the
-    pass that made it. xla, ours: the same ops as XLA's kernels and as one of ours.
-
-    kernel: None where no kernel holds the pattern after all, and `refused` says why.
-    """
-
-    name: str
-    ops: dict[str, int]
-    where: str
-    origin: str
-    xla: Cost
-    ours: Cost
-    kernel: KernelFacts | None
-    refused: Reason | None = None
-
-    @property
-    def size(self) -> int:
-        return sum(self.ops.values())
-
-
-@dataclass(frozen=True)
-class FramePlan:
-    """The call itself, or a region of a loop or branch. ops: but for constants. left: those in no pattern.
-
-    chunks: of large products, by which rows they are made in chunks, or why they are made as a whole.
-    """
-
-    title: str
-    ops: int
-    left: dict[str, int]
-    patterns: tuple[PatternPlan, ...]
-    chunks: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class CallPlan:
-    """A stitched call. reason: why all of it stays XLA's, where it does."""
-
-    name: str
-    frames: tuple[FramePlan, ...]
-    reason: str | None = None
-
-
-@dataclass(frozen=True)
 class ProgramPlan:
-    """Every stitched call of a program. Prints as a table, alike patterns in one line."""
+    """Every stitched call of a program. Prints as a table, alike patterns in one line.
+
+    pins: what is saved of it.
+    """
 
     name: str
     target: str
     planner: str
     calls: tuple[CallPlan, ...]
+    pins: Callable[[], PlanFile] = field(default=PlanFile.nothing, repr=False, compare=False)
 
     @property
     def frames(self) -> tuple[FramePlan, ...]:
@@ -113,10 +66,10 @@ class ProgramPlan:
         return sum((p.ours for p in self.patterns), Cost())
 
     def to_json(self) -> dict[str, Any]:
-        """All fields, and totals, as JSON has them; seconds and bytes.
+        """All of it, and totals, as JSON has them; seconds and bytes.
 
         {"name", "target", "planner", "totals": {"patterns": number, "xla": cost, "ours": cost},
-         "calls": [{"name", "reason": sentence or null, "frames": [frame]}]}
+         "calls": [{"name", "reason": sentence or null, "pinned": [sentence], "frames": [frame]}]}
         cost:    {"launches", "nbytes", "seconds"}
         frame:   {"title", "ops": number, "left": {op: number}, "patterns": [pattern], "chunks": [sentence]}
         pattern: {"name", "ops": {op: number}, "where", "origin", "xla": cost, "ours": cost,
@@ -124,7 +77,17 @@ class ProgramPlan:
         why:     {"rule", "reason": a sentence, "found": number or null, "bound": number or null}
         """
         totals = {"patterns": len(self.patterns), "xla": self.xla, "ours": self.ours}
-        return {**json_fields(self), "totals": json_fields(totals)}
+        named = {name: getattr(self, name) for name in ("name", "target", "planner", "calls")}
+        return json_fields({**named, "totals": totals})  # type: ignore[no-any-return]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan to a file for `CompileOptions(plan=...)`, as text to read and to compare.
+
+        Raises OSError where it cannot be written; then nothing is.
+        """
+        from jstitch.inspection.write_plan import save_plan
+
+        save_plan(self.pins(), Path(path), self.name)
 
     def __rich__(self) -> Printed:
         from jstitch.inspection import table
@@ -144,6 +107,8 @@ class ProgramPlan:
     def notes(self) -> Iterator[str]:
         """Calls and patterns that stay XLA's, and ops outside patterns, in lines."""
         yield from (f"{call.name}: XLA's own kernels: {call.reason}" for call in self.calls if call.reason)
+        for call in self.calls:
+            yield from (f"{call.name}: {line}" for line in call.pinned)
         for frame in self.frames:
             for p in frame.patterns:
                 if p.refused is not None:
@@ -217,15 +182,8 @@ def plan_program(
     calls = [_call(call, names, step) for call in seen]
     stayed = [CallPlan(r.name, (), r.reason) for r in records if "observed" not in r.details and r.reason]
     planner = seen[0].options.planner if seen else "none"
-    return ProgramPlan(name, target_name(seen), planner, (*calls, *stayed))
-
-
-def target_name(seen: Sequence[Observed]) -> str:
-    """'cpu' or a GPU's name; 'none' where no call was planned."""
-    if not seen:
-        return "none"
-    device = seen[0].profile.machine.device
-    return device.name if device else "cpu"
+    pins = partial(pin_plan, calls, tuple(seen))
+    return ProgramPlan(name, target_name(seen), planner, (*calls, *stayed), pins)
 
 
 def _call(seen: Observed, names: KernelNames, step: Step) -> CallPlan:
@@ -237,7 +195,7 @@ def _call(seen: Observed, names: KernelNames, step: Step) -> CallPlan:
         made = tuple(_pattern(p, names, seen.name, maker, refused.get(p)) for p in patterns)
         frames.append(_frame(frame, plan, made))
     failed = "the pipeline did not end" if seen.stitched is None else None
-    return CallPlan(seen.name, tuple(frames), failed)
+    return CallPlan(seen.name, tuple(frames), failed, seen.pinned)
 
 
 def _frame(frame: Frame, plan: FusionPlan, patterns: tuple[PatternPlan, ...]) -> FramePlan:

@@ -57,6 +57,7 @@ REMEDIES: Mapping[str, str] = {
         " it is not copied"
     ),
     "user": "take away the jstitch.no_fuse or jstitch.fuse_together that it names",
+    "pinned": "plan without CompileOptions(plan=...), and save the plan again (`jstitch plan --save`)",
     # -- schedules
     "schedule": (
         "sum over the same side of the tensor in both ops (transpose one of them), or try planner='ilp' or"

@@ -15,14 +15,14 @@ COMPILER_FILE = Path(__file__).with_name("numba_compiler.py")
 @cache
 def toolchain() -> str:
     """jstitch, Numba and llvmlite with their versions: part of the key of compiled code."""
-    return " ".join(f"{name}={_version(name)}" for name in ("jstitch", "numba", "llvmlite"))
+    return " ".join(f"{name}={version_of(name)}" for name in ("jstitch", "numba", "llvmlite"))
 
 
 @cache
 def measured_with() -> str:
     """All that measured times depend on besides the device: the code generators, JAX, XLA, Numba."""
     packages = ("jax", "jaxlib", "numba", "llvmlite")  # XLA is part of jaxlib
-    names = " ".join(f"{name}={_version(name)}" for name in packages)
+    names = " ".join(f"{name}={version_of(name)}" for name in packages)
     return f"generators={generators()} {names}"
 
 
@@ -30,7 +30,7 @@ def measured_with() -> str:
 def asked_with() -> str:
     """All that XLA:GPU's answers depend on besides its flags: JAX, XLA, its plugin; and what we plan."""
     packages = ("jax", "jaxlib", "jax_cuda13_pjrt", "jax_cuda12_pjrt")
-    names = " ".join(f"{name}={_version(name)}" for name in packages)
+    names = " ".join(f"{name}={version_of(name)}" for name in packages)
     root = Path(__file__).parent.parent
     rooms = (root, root / "passes", root / "codegen")  # the latter are links in a source tree
     return f"planners={_hash({file for room in rooms for file in room.rglob('*.py')})} {names}"
@@ -39,7 +39,7 @@ def asked_with() -> str:
 @cache
 def compiled_with() -> str:
     """All that XLA:CPU's answers depend on besides its flags and the machine: JAX, XLA."""
-    return " ".join(f"{name}={_version(name)}" for name in ("jax", "jaxlib"))
+    return " ".join(f"{name}={version_of(name)}" for name in ("jax", "jaxlib"))
 
 
 @cache
@@ -57,7 +57,7 @@ def _hash(files: Iterable[Path]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:  # run from a source tree

@@ -17,9 +17,11 @@ from jstitch.ir.ops import OPS, OpClass
 from jstitch.ir.ops.build import is_splat
 from jstitch.ir.reason import Reason
 from jstitch.ir.schedule import SchedType, Schedule
+from jstitch.plan_file import PinnedKernel
 from jstitch.template import Template
 
 __all__ = [
+    "Again",
     "FusionPattern",
     "FusionPlan",
     "NoFuse",
@@ -35,6 +37,13 @@ __all__ = [
 
 FREE_ELEMENTS = 16
 """Dense constants up to this many elements are copied into kernels; larger ones are inputs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Again(Value):
+    """What is computed a second time, of the value that it equals."""
+
+    of: Value
 
 
 @dataclass(frozen=True)
@@ -98,7 +107,8 @@ class FusionPattern:
     ops: in program order. inputs: values from outside, in order of first use. outputs: values that the
     frame uses outside the pattern (or returns), in program order. origin: the pass that made it. updates:
     ops outside it that its kernel makes as well. score: what the planner that chose it expects of it.
-    template: the schedules that it chose, None: what lowering chooses.
+    template: the schedules that it chose, None: what lowering chooses. pinned: the kernel of a saved plan
+    that it is, which nobody judges again.
     """
 
     ops: tuple[Op, ...]
@@ -108,6 +118,7 @@ class FusionPattern:
     updates: tuple[Update, ...] = ()
     score: Score | None = None
     template: Template | None = None
+    pinned: PinnedKernel | None = None
 
 
 @dataclass(frozen=True, eq=False)

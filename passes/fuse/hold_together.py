@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.errors import CannotFuseError
-from jstitch.ir.graph import Graph, Op
+from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import NO_FUSE
 from jstitch.ir.scope import Together, together
 from jstitch.passes.base.context import Context
@@ -33,6 +33,7 @@ from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.fuse.convexity import waits_for_itself
 from jstitch.passes.fuse.find_chains import CHAIN, find_chains
 from jstitch.passes.fuse.find_recurrences import RECURRENCE, find_recurrences
+from jstitch.passes.fuse.follow_pins import PinnedFrame
 from jstitch.passes.fuse.plan_layers import partition_reason
 from jstitch.passes.fuse.trim_patterns import trim
 from jstitch.passes.lower.build_nest import CannotLowerError
@@ -41,19 +42,23 @@ from jstitch.passes.lower.lower_kernel import lower_kernel
 TOGETHER = "jstitch.fuse_together"
 """The stand-in's name, and the origin of its pattern."""
 USER = "user"
+PINNED = "pinned"
 
 
 @dataclass(frozen=True, eq=False)
 class Held:
     """A frame with stand-ins for what is held together.
 
-    refused: group of an op -> why it is not held. apart: product -> why it is in no chain.
+    place: of the frame's values, before ops were held. refused: group of an op -> why it is not held. apart:
+    product -> why it is in no chain. left: what a saved plan leaves to XLA, and why.
     """
 
     frame: Graph
+    place: Mapping[Value, int] = field(default_factory=dict)
     patterns: Mapping[Op, FusionPattern] = field(default_factory=dict)
     refused: Mapping[Together, str] = field(default_factory=dict)
     apart: Mapping[Op, Reason] = field(default_factory=dict)
+    left: Mapping[Op, tuple[Op, str]] = field(default_factory=dict)
 
 
 def demanded(pattern: FusionPattern) -> Together | None:
@@ -61,9 +66,26 @@ def demanded(pattern: FusionPattern) -> Together | None:
     return together(_first(pattern).scope) if pattern.origin == TOGETHER else None
 
 
-def hold_together(frame: Graph, context: Context) -> Held:
+def nothing_held(frame: Graph) -> Held:
+    return Held(frame, {v: n for n, op in enumerate(frame.ops) for v in op.results})
+
+
+def is_fixed(pattern: FusionPattern) -> bool:
+    """Whether it is a kernel whatever the models say: the user demands it, or a saved plan has it."""
+    return pattern.pinned is not None or demanded(pattern) is not None
+
+
+def hold_pinned(pinned: PinnedFrame) -> Held:
+    """A saved plan's kernels, and what it leaves to XLA, are nobody's to plan."""
+    held = _hold(nothing_held(pinned.frame), *pinned.patterns)
+    ops = [(_stand_in(op, op.uses, op.results) if op in pinned.left else op, op) for op in held.frame.ops]
+    left = {new: (old, pinned.left[old]) for new, old in ops if new is not old}
+    return replace(held, frame=replace(held.frame, ops=tuple(new for new, _ in ops)), left=left)
+
+
+def hold_together(held: Held, context: Context) -> Held:
     """The frame that planners are to see. Raises CannotFuseError for a strict group that no kernel holds."""
-    held, producers = Held(frame), frame.producers()
+    frame, producers = held.frame, held.frame.producers()
     for group, ops in _groups(frame).items():
         pattern = trim(FusionPlan(frame, ()), make_pattern(frame, with_constants(ops, producers), TOGETHER))
         why = None if pattern is None else _why_not(held.frame, frame, pattern, context)
@@ -132,28 +154,32 @@ def _why_not(held: Graph, frame: Graph, pattern: FusionPattern, context: Context
 # -- stand-ins -------------------------------------------------------------------------------------------
 
 
-def _hold(held: Held, pattern: FusionPattern) -> Held:
-    first = _first(pattern)
-    attrs = {"pure": True, "num_operands": len(pattern.inputs)}
-    stand_in = Op(TOGETHER, pattern.inputs, pattern.outputs, attrs).located(first)
-    inside = {op for op in pattern.ops if not is_free(op)}
-    ops = [stand_in if op is first else op for op in held.frame.ops if op is first or op not in inside]
+def _hold(held: Held, *patterns: FusionPattern) -> Held:
+    stand_ins = {_first(p): _stand_in(_first(p), p.inputs, p.outputs) for p in patterns}
+    inside = {op for p in patterns for op in p.ops if not is_free(op)}
+    ops = [stand_ins.get(op, op) for op in held.frame.ops if op in stand_ins or op not in inside]
     frame = replace(held.frame, ops=sort_ops(ops))
-    return replace(held, frame=frame, patterns={**held.patterns, stand_in: pattern})
+    made = {stand_ins[_first(p)]: p for p in patterns}
+    return replace(held, frame=frame, patterns={**held.patterns, **made})
+
+
+def _stand_in(first: Op, inputs: tuple[Value, ...], outputs: tuple[Value, ...]) -> Op:
+    attrs = {"pure": True, "num_operands": len(inputs)}
+    return Op(TOGETHER, inputs, outputs, attrs).located(first)
 
 
 def release(plan: FusionPlan, held: Held) -> FusionPlan:
     """The plan of the whole frame: stand-ins are patterns, and the user's reasons are the first to name."""
-    said = held.patterns or held.refused or held.apart
+    said = held.patterns or held.refused or held.apart or held.left
     if not said and all(op.name != NO_FUSE for op in plan.frame.ops):
         return plan
     patterns = (*plan.patterns, *held.patterns.values())
-    if held.patterns:
+    if held.patterns or held.left:
         ops = [member for op in plan.frame.ops for member in _members(op, held)]
-        frame = replace(plan.frame, ops=sort_ops(ops))
+        frame = replace(plan.frame, ops=sort_ops(_in_order(ops, patterns, held)))
         made = make_patterns(frame, [p.ops for p in patterns], TOGETHER)
         patterns = tuple(
-            replace(p, origin=old.origin, score=old.score, updates=old.updates)
+            replace(old, ops=p.ops, inputs=p.inputs, outputs=p.outputs)
             for p, old in zip(made, patterns, strict=True)
         )
         plan = replace(plan, frame=frame)
@@ -162,15 +188,33 @@ def release(plan: FusionPlan, held: Held) -> FusionPlan:
 
 def _members(op: Op, held: Held) -> Iterator[Op]:
     if op not in held.patterns:
-        yield op
+        yield held.left[op][0] if op in held.left else op
     else:
         yield from (member for member in held.patterns[op].ops if not is_free(member))
+
+
+def _in_order(ops: Sequence[Op], patterns: Sequence[FusionPattern], held: Held) -> list[Op]:
+    """As they stood before any was held; copies of ops before the first op of whoever computes them again."""
+    first: dict[Op, float] = {}
+    for p in patterns:
+        inside = [op for op in p.ops if not is_free(op)]
+        own = (held.place[op.results[0]] for op in inside if op.results[0] in held.place)
+        first |= dict.fromkeys(inside, min(own, default=0) - 0.5)
+
+    def place(entry: tuple[int, Op]) -> tuple[float, int]:
+        n, op = entry
+        known = held.place.get(op.results[0]) if op.results else n
+        return (first.get(op, -1) if known is None else known), n
+
+    return [op for _, op in sorted(enumerate(ops), key=place)]
 
 
 def _refusals(plan: FusionPlan, patterns: Sequence[FusionPattern], held: Held) -> Iterator[NoFuse]:
     known = {(r.producer, r.consumer): r for r in plan.refusals}
     owner = {op: n for n, p in enumerate(patterns) for op in p.ops if not is_free(op)}
     kept = {n: p.origin for n, p in enumerate(patterns) if p.origin in (TOGETHER, CHAIN, RECURRENCE)}
+    kept |= {n: PINNED for n, p in enumerate(patterns) if p.pinned is not None}
+    left = dict(held.left.values())
     producers = plan.frame.producers()
     for consumer in plan.frame.ops:
         for producer in dict.fromkeys(producers.get(v) for v in consumer.uses):
@@ -179,7 +223,7 @@ def _refusals(plan: FusionPlan, patterns: Sequence[FusionPattern], held: Held) -
             if producer in owner and owner[producer] == owner.get(consumer):
                 continue
             both = producer, consumer
-            why = _boundary(*both) or _refused(*both, held) or _unchained(*both, held)
+            why = _boundary(*both) or _left(*both, left) or _refused(*both, held) or _unchained(*both, held)
             why = why or _apart(*both, owner, kept)
             yield known[both] if why is None else NoFuse(*both, why)
 
@@ -187,6 +231,12 @@ def _refusals(plan: FusionPlan, patterns: Sequence[FusionPattern], held: Held) -
 def _boundary(producer: Op, consumer: Op) -> Reason | None:
     op = next((op for op in (producer, consumer) if op.name == NO_FUSE), None)
     return None if op is None else Reason(USER, f"no_fuse at {op.loc or 'an unknown line'}")
+
+
+def _left(producer: Op, consumer: Op, left: Mapping[Op, str]) -> Reason | None:
+    """Of an edge of what a saved plan leaves to XLA."""
+    op = next((op for op in (consumer, producer) if op in left), None)
+    return None if op is None else Reason(PINNED, left[op])
 
 
 def _refused(producer: Op, consumer: Op, held: Held) -> Reason | None:
@@ -207,6 +257,8 @@ def _apart(producer: Op, consumer: Op, owner: Mapping[Op, int], kept: Mapping[in
     if inside is None:
         return None
     outside = consumer if inside is producer else producer
+    if kept[owner[inside]] == PINNED:
+        return partition_reason(outside) or Reason(PINNED, "the saved plan has them in different kernels")
     if kept[owner[inside]] == CHAIN:
         return partition_reason(outside) or Reason("chain", "a chain of products is a kernel of its own")
     if kept[owner[inside]] == RECURRENCE:

@@ -14,7 +14,7 @@ from jstitch.codegen.kernel_ir import Kernel
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, Reason
 from jstitch.passes.fuse.gate import judge
-from jstitch.passes.fuse.hold_together import demanded
+from jstitch.passes.fuse.hold_together import is_fixed
 from jstitch.passes.lower.loop_pattern import loop_of
 from jstitch.passes.schedule.latency import kernel_latency
 
@@ -30,7 +30,7 @@ def judge_kernel(kernel: Kernel, pattern: FusionPattern, context: Context) -> Re
     options, profile = context.options, context.profile
     if profile.machine.device is None or options.tune == "off" or options.template is not None:
         return None
-    if demanded(pattern) is not None or loop_of(pattern.ops) is not None or _multiplies(kernel):
+    if is_fixed(pattern) or loop_of(pattern.ops) is not None or _multiplies(kernel):
         return None
     try:
         ours = kernel_latency(kernel, context).seconds

@@ -20,7 +20,7 @@ from jstitch.passes.base.rewrite import is_loop
 from jstitch.passes.cost.call_seconds import call_seconds
 from jstitch.passes.cost.cost_model import xla_cost, xla_kernels
 from jstitch.passes.fuse.find_recurrences import RECURRENCE
-from jstitch.passes.fuse.hold_together import demanded
+from jstitch.passes.fuse.hold_together import is_fixed
 from jstitch.passes.fuse.plan_tree import Planned, leave
 
 RULE = "small"
@@ -44,7 +44,7 @@ def _why(pattern: FusionPattern, frame: Graph, context: Context) -> Reason | Non
     """Why XLA is quicker; None where it may not be."""
     values = (*pattern.inputs, *(v for op in pattern.ops for v in op.results))
     small = all(v.tensor.nbytes <= SMALL for v in values)
-    if demanded(pattern) is not None or pattern.origin == RECURRENCE:
+    if is_fixed(pattern) or pattern.origin == RECURRENCE:
         return None
     if not (small or any(map(is_loop, frame.ops))):
         return None

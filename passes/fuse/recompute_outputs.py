@@ -21,7 +21,7 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.machine import Machine
-from jstitch.passes.base.plan import FusionPlan, Reason, is_free, make_patterns
+from jstitch.passes.base.plan import Again, FusionPlan, Reason, is_free, make_patterns
 from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.cost.cost_model import work
 from jstitch.passes.fuse.keep_patterns import cut_edges
@@ -221,7 +221,9 @@ def _is_cheap(op: Op) -> bool:
 
 def _rebuild(plan: FusionPlan, chosen: Iterable[_Candidate], owner: Mapping[Op, int]) -> FusionPlan:
     """The frame with copies of the cones before their readers, and the patterns over it."""
-    copier = _Copier(_by_reader(chosen), owner)
+    place = {op: n for n, op in enumerate(plan.frame.ops)}
+    copier = _Copier(_by_reader(chosen), owner, place)
+    copier.begin()
     for op in plan.frame.ops:
         copier.visit(op)
     frame = Graph(plan.frame.inputs, sort_ops(copier.ops), plan.frame.outputs)
@@ -255,10 +257,16 @@ class _Copier:
 
     by_reader: Mapping[int, Sequence[_Candidate]]
     owner: Mapping[Op, int]
+    place: Mapping[Op, int]
     ops: list[Op] = field(default_factory=list)
     new: dict[Op, Op] = field(default_factory=dict)
     copies: dict[int, list[Op]] = field(default_factory=dict)
     values: dict[int, dict[Value, Value]] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Copies for XLA come first."""
+        if XLA in self.by_reader:
+            self._copy(XLA)
 
     def visit(self, op: Op) -> None:
         reader = self.owner.get(op, XLA)
@@ -268,23 +276,22 @@ class _Copier:
         if reader not in self.values:
             self._copy(reader)
         values = self.values[reader]
-        wanted = {c.value for c in self.by_reader[reader]}
-        if wanted.isdisjoint(op.operands):
+        if values.keys().isdisjoint(op.operands):
             self.ops.append(op)
             return
-        operands = tuple(values[v] if v in wanted else v for v in op.operands)
+        operands = tuple(values.get(v, v) for v in op.operands)
         self.new[op] = replace(op, operands=operands)
         self.ops.append(self.new[op])
 
     def _copy(self, reader: int) -> None:
         values = self.values[reader] = {}
         copies = self.copies[reader] = []
-        for c in self.by_reader[reader]:
-            for op in c.cone:
-                if is_free(op):
-                    copies.append(op)
-                elif op.result not in values:
-                    operands = tuple(values.get(v, v) for v in op.operands)
-                    values[op.result] = Value(op.result.type)
-                    copies.append(replace(op, operands=operands, results=(values[op.result],)))
-                    self.ops.append(copies[-1])
+        cones = {op for c in self.by_reader[reader] for op in c.cone}
+        for op in sorted(cones, key=self.place.__getitem__):
+            if is_free(op):
+                copies.append(op)
+            else:
+                operands = tuple(values.get(v, v) for v in op.operands)
+                values[op.result] = Again(op.result.type, op.result)
+                copies.append(replace(op, operands=operands, results=(values[op.result],)))
+                self.ops.append(copies[-1])

@@ -62,7 +62,8 @@ def tile_chains(plan: FusionPlan, context: Context) -> FusionPlan:
 
 
 def _tiled(pattern: FusionPattern, context: Context) -> FusionPattern:
-    if pattern.template is not None or all(op.name != PRODUCT for op in pattern.ops):
+    given = pattern.pinned is not None or pattern.template is not None
+    if given or all(op.name != PRODUCT for op in pattern.ops):
         return pattern
     found = search_chain(pattern, searched_with(context))
     return pattern if found.template is None else replace(pattern, template=found.template)

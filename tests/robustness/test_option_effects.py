@@ -40,6 +40,7 @@ def test_variables_reach_the_pipeline(tmp_path: Path) -> None:
         "TUNE_SECONDS": "1",
         "TEMPLATES": "2",
         "TEMPLATE": "reduce_0[GRID_2, THREAD]S;",
+        "PLAN": "",
         "ARENA_BYTES": "1048576",
         "DUMP_DIR": str(dump),
         "PRINT_AFTER": "",

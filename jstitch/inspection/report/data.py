@@ -13,12 +13,14 @@ from typing import Any
 
 from jstitch.frontend.graph_picture import COLOURS
 from jstitch.frontend.observe import Observed
+from jstitch.inspection.call_plan import CallPlan
 from jstitch.inspection.explain import explain_program
 from jstitch.inspection.explanation import CallStory
 from jstitch.inspection.inspected import Inspected
 from jstitch.inspection.json_fields import json_fields
 from jstitch.inspection.labels import frames_of
-from jstitch.inspection.program_plan import CallPlan, ProgramPlan, plan_program
+from jstitch.inspection.plan_diff import plan_diff
+from jstitch.inspection.program_plan import ProgramPlan, plan_program
 from jstitch.inspection.remedies import remedy
 from jstitch.inspection.report.frame_data import frame_data
 from jstitch.inspection.report.kernel_data import kernel_data, kernels_by_ops, schedules_of
@@ -26,18 +28,24 @@ from jstitch.inspection.report.texts import Strings, shorten, source_lines
 from jstitch.ir.graph import Op
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free
 from jstitch.passes.fuse.absorb_updates import absorb_updates
+from jstitch.plan_file import PlanFile
 
 SCHEMA = 1
 Step = Callable[[str], None]
 
 
 def report_data(
-    name: str, seen: Inspected, *, lines: bool = False, step: Step = lambda what: None
+    name: str,
+    seen: Inspected,
+    *,
+    lines: bool = False,
+    saved: PlanFile | None = None,
+    step: Step = lambda what: None,
 ) -> dict[str, Any]:
     """The data of a page about these calls, which were observed with their kernels.
 
     lines: show lines of the files that ops name as their source; only for programs whose author may have
-    them read. step: is told what is looked at next.
+    them read. saved: a plan that this one is compared with. step: is told what is looked at next.
     """
     plan = plan_program(name, seen.calls, seen.records, step)
     stories = explain_program(name, seen, step).calls
@@ -57,6 +65,7 @@ def report_data(
         "reasons": made.reasons,
         "strings": made.strings.all,
         "lines": _lines(made.strings.all) if lines else {},
+        "saved": [] if saved is None else [*_saved(plan, saved)],
     }
     return {key: finite(value) for key, value in shown.items()}
 
@@ -123,6 +132,12 @@ def _totals(plan: ProgramPlan) -> dict[str, Any]:
 def _lines(strings: Sequence[str]) -> dict[str, list[tuple[int, str]]]:
     found = ((text, source_lines(text)) for text in strings)
     return {text: lines for text, lines in found if lines}
+
+
+def _saved(plan: ProgramPlan, saved: PlanFile) -> Iterator[str]:
+    """What became of a saved plan, and what differs from it."""
+    yield from (f"{call.name}: {line}" for call in plan.calls for line in call.pinned)
+    yield from plan_diff(saved, plan.pins()) or ("the plan is the saved one",)
 
 
 def _version() -> str:

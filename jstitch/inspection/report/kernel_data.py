@@ -14,9 +14,9 @@ from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.memory_map import LaneMap, arena_map, memory_fields
 from jstitch.device_spec import DeviceSpec
 from jstitch.frontend.observe import Built
+from jstitch.inspection.call_plan import PatternPlan
 from jstitch.inspection.explanation import PatternStory
 from jstitch.inspection.json_fields import json_fields
-from jstitch.inspection.program_plan import PatternPlan
 from jstitch.inspection.report.texts import coloured, shorten
 from jstitch.ir.graph import Op
 from jstitch.passes.base.plan import FusionPattern, is_free

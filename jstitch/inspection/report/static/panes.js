@@ -235,5 +235,6 @@ function showOverview(graph, go) {
   show("Overview",
     make("p", { class: "soft" }, "Times and bytes are modelled, those of loop bodies once. Totals are of ops in kernels; all others are XLA's either way."),
     shown("Calls that stay XLA's", stayed.length ? make("ul", { class: "list" }, ...stayed) : []),
+    shown("Against the saved plan", DATA.saved.length ? make("pre", {}, DATA.saved.join("\n")) : []),
     shown("Edges of this frame that are not in one kernel", items.length ? make("ul", { class: "list" }, ...items) : make("p", { class: "soft" }, "None.")));
 }

@@ -59,6 +59,8 @@ LAZY = {
     ("jstitch.api", "jstitch.inspection.twin"): "a twentieth of `import jstitch`, only to look",
     ("jstitch.inspection.explanation", "jstitch.inspection.table"): "rich, only for printing",
     ("jstitch.inspection.program_plan", "jstitch.inspection.table"): "rich, only for printing",
+    ("jstitch.inspection.shown", "jstitch.inspection.table"): "rich, only for printing",
+    ("jstitch", "jstitch.inspection.magic"): "IPython, which jstitch does not need",
     ("jstitch.runtime.tuning_session", "jstitch.runtime.progress"): "rich, only for showing a bar",
     ("jstitch.inspection.report.layout", "scipy.optimize"): "a third of a command's start, only for a report",
     ("jstitch.passes.planners", "jstitch.passes.explore.plan_ilp"): "SciPy's solver, only for planner='ilp'",

@@ -252,6 +252,7 @@ def _options(folder: str | None, target: str | None) -> CompileOptions:
         tune="off",
         cache_dir=folder,
         dump_dir=None,
+        reproducer_dir=None,
         print_after=(),
         calibrated=False,
         async_compile=False,

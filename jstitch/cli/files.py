@@ -43,7 +43,7 @@ def bad_input(where: str) -> Iterator[None]:
     try:
         yield
     except (JstitchError, ValueError, OSError) as error:
-        raise InputError(f"{where}: {error}") from None
+        raise InputError("\n".join([f"{where}: {error}", *getattr(error, "__notes__", ())])) from None
     except RecursionError:
         raise InputError(f"{where}: expected a module that Python can walk, found nesting too deep") from None
     except MemoryError:
@@ -56,7 +56,7 @@ def read_module(file: Path) -> ir.Module:
     Raises InputError for everything else. The file is parsed in a process of its own, under limits.
     """
     with bad_input(str(file)):
-        return safe_parse(_read(file))
+        return safe_parse(read_bytes(file))
 
 
 def read_graph(file: Path) -> Graph:
@@ -66,8 +66,8 @@ def read_graph(file: Path) -> Graph:
         return import_module(module)
 
 
-def _read(file: Path) -> bytes:
-    """At most one byte more than a module may have."""
+def read_bytes(file: Path) -> bytes:
+    """At most one byte more than a module may have; '-' is standard input. Raises ValueError, OSError."""
     if str(file) == "-":
         return sys.stdin.buffer.read(LARGEST + 1)
     if file.stat().st_size > LARGEST:
@@ -87,9 +87,17 @@ def planning_options(command: Any) -> Any:
     )(command)
 
 
-def make_options(target: str, planner: str, tune: str) -> CompileOptions:
+REPRODUCER = click.option(
+    "--reproducer",
+    type=click.Path(file_okay=False),
+    help="Folder for a file with which `opt --run-reproducer` fails the same way, when a pass fails.",
+)
+
+
+def make_options(target: str, planner: str, tune: str, reproducer: str | None = None) -> CompileOptions:
     with bad_input("--target"):
-        return CompileOptions(target=target, planner=planner, tune=tune)
+        options = CompileOptions(target=target, planner=planner, tune=tune)
+        return options if reproducer is None else options.replace(reproducer_dir=reproducer)
 
 
 def target_of(options: CompileOptions) -> Target:

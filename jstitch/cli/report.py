@@ -15,9 +15,10 @@ from jstitch.cli.subjects import ARGS, SUBJECT, FunctionSubject, observe, read_s
 from jstitch.codegen.cuda.build import can_compile
 from jstitch.inspection.inspected import Inspected
 from jstitch.inspection.report.data import report_data
-from jstitch.inspection.report.page import report_html, write_whole
+from jstitch.inspection.report.page import report_html
 from jstitch.inspection.subject import platform_of
 from jstitch.runtime.report import last_report, record_count
+from jstitch.runtime.whole_file import write_text
 
 NOT_BUILT = "no source is shown: kernels for GPUs need numba-cuda (pip install 'jstitch[cuda]')"
 
@@ -79,7 +80,7 @@ def _write(path: Path, text: str, data: dict[str, Any]) -> None:
         click.echo(text, nl=False)
         return
     try:
-        write_whole(path, text)
+        write_text(path, text)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     totals = data["totals"]

@@ -18,6 +18,7 @@ from jstitch.codegen.kernel_ir import Kernel
 from jstitch.errors import JstitchWarning
 from jstitch.frontend.ask import UnansweredError
 from jstitch.frontend.asked_gate import PREPARATIONS, AskedGate, Form, Preparation, ask, is_in_question
+from jstitch.frontend.crash import leaving
 from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.dump import AFTER, Dump, open_dump
 from jstitch.frontend.exporter import export_graph
@@ -119,7 +120,8 @@ def rewrite_imported(
     note(bytes={entry: moved for op in kernel_ops for entry, moved in op.attrs["traffic"].items()})
     if chunked:
         note(chunked=chunked)
-    new = export_graph(stitched, dict(imported.values), emit_kernel)
+    with leaving(imported.graph, context, name, not dump.only_plans, donated, arguments):
+        new = export_graph(stitched, dict(imported.values), emit_kernel)
     note(kernels=kernels)
     dump.text("output.mlir", lambda: str(module))
     return new
@@ -143,11 +145,12 @@ def rewrite_graph(
     dump.imported(graph)
     if arguments is not None:
         context = replace(context, returned=Returned(arguments, donated))
-    if context.options.tune == "measure":
-        ready = copy_returned(run(graph, context, PIPELINE, dump.after_pass), context)
-        stitched = tuned_graph(ready, context, name, dump, backend, given_memory(ready, donated), taken)
-    else:
-        stitched = asked_graph(graph, context, name, dump, backend, donated, taken)
+    with leaving(graph, context, name, not dump.only_plans, donated, arguments):
+        if context.options.tune == "measure":
+            ready = copy_returned(run(graph, context, PIPELINE, dump.after_pass), context)
+            stitched = tuned_graph(ready, context, name, dump, backend, given_memory(ready, donated), taken)
+        else:
+            stitched = asked_graph(graph, context, name, dump, backend, donated, taken)
     dump.stitched(stitched)
     return stitched
 

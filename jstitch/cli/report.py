@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from jstitch.cli.explorer import check_folder, write_explorer
 from jstitch.cli.files import InputError, make_options, planning_options
 from jstitch.cli.progress import progress
 from jstitch.cli.subjects import ARGS, SUBJECT, FunctionSubject, observe, read_subject
@@ -20,6 +21,7 @@ from jstitch.inspection.subject import platform_of
 from jstitch.runtime.report import last_report, record_count
 from jstitch.runtime.whole_file import write_text
 
+EXPLORER = "model-explorer"
 NOT_BUILT = "no source is shown: kernels for GPUs need numba-cuda (pip install 'jstitch[cuda]')"
 
 
@@ -30,12 +32,26 @@ NOT_BUILT = "no source is shown: kernels for GPUs need numba-cuda (pip install '
     "-o",
     "--output",
     type=click.Path(allow_dash=True, path_type=Path),
-    help="Default: report.html; with --json, stdout.",
+    help="Default: report.html; with --json, stdout; a folder of its format's name.",
 )
 @planning_options
 @click.option("--json", "as_json", is_flag=True, help="What the page shows, as JSON.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["html", EXPLORER]),
+    default="html",
+    help="model-explorer: a folder with graphs and node data for Google's Model Explorer.",
+)
 def report(
-    subject: str, args: str | None, output: Path | None, target: str, planner: str, tune: str, as_json: bool
+    subject: str,
+    args: str | None,
+    output: Path | None,
+    target: str,
+    planner: str,
+    tune: str,
+    as_json: bool,
+    form: str,
 ) -> None:
     """Write a page that shows what becomes of a program: one HTML file that loads nothing.
 
@@ -43,10 +59,11 @@ def report(
     not fused and what would lift that, launches, bytes and modelled time before and after, memory maps, and
     generated source. Of a function's source files the lines that ops come from are in it, too.
     """
-    path = output or Path("-" if as_json else "report.html")
-    _check(path)
+    explore = form == EXPLORER and not as_json
+    path = output or Path("-" if as_json else EXPLORER if explore else "report.html")
+    (check_folder if explore else _check)(path)
     asked, options = read_subject(subject, args), make_options(target, planner, tune)
-    kernels = can_compile() or platform_of(options) != "cuda"
+    kernels = not explore and (can_compile() or platform_of(options) != "cuda")
     with progress() as step:
         step("planning")
         before = record_count()
@@ -55,6 +72,9 @@ def report(
         seen = Inspected(calls, records)
         data = report_data(subject, seen, lines=isinstance(asked, FunctionSubject), step=step)
         step("writing")
+        if explore:
+            write_explorer(path, data)
+            return
         text = json.dumps(data, allow_nan=False) + "\n" if as_json else report_html(data)
     _write(path, text, data)
     if not kernels:

@@ -16,6 +16,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from jstitch.passes.base.context import Span
+
 REST = "Rest"
 
 
@@ -48,6 +50,29 @@ def sum_of(name: str, parts: Iterable[Part]) -> tuple[Part, ...]:
     """Parts that have nothing around them, as one; none of none."""
     inner = tuple(sorted(parts, key=lambda part: -part.seconds))
     return (Part(name, sum(part.seconds for part in inner), "", inner),) if inner else ()
+
+
+def parts_of(spans: Iterable[Span]) -> tuple[Part, ...]:
+    """Passes by the form that they give; those inside others are parts of these, and alike ones are one."""
+    found: list[tuple[Span, list[Any]]] = []
+    for span in spans:  # inner ones come first
+        first = len(found)
+        while first and found[first - 1][0].begun >= span.begun:
+            first -= 1
+        found[first:] = [(span, found[first:])]
+    groups = {form: [s for s in found if s[0].gives == form] for form in ("graph", "plan", "kernel")}
+    return tuple(part for form, own in groups.items() for part in sum_of(f"passes on {form}s", _alike(own)))
+
+
+def _alike(spans: Iterable[tuple[Span, list[Any]]]) -> Iterator[Part]:
+    """spans: with those inside each."""
+    groups: dict[str, list[tuple[Span, list[Any]]]] = {}
+    for span, inner in spans:
+        groups.setdefault(span.name, []).append((span, inner))
+    for name, own in groups.items():
+        seconds = sum(span.ended - span.begun for span, _ in own)
+        inside = _alike(one for _, inner in own for one in inner)
+        yield part_of(name, seconds, inside, f"{len(own)} times" if len(own) > 1 else "")
 
 
 def time_table(all_of_it: Part) -> Table:

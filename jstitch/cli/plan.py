@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 
 import click
 from rich.console import Console
 
 from jstitch.cli.files import REPRODUCER, make_options, planning_options
-from jstitch.cli.pass_times import Part, part_of, sum_of, time_table
+from jstitch.cli.pass_times import Part, part_of, parts_of, time_table
 from jstitch.cli.progress import progress
 from jstitch.cli.subjects import ARGS, SUBJECT, inspect_subject, read_subject
 from jstitch.frontend.observe import Observed
@@ -68,15 +68,7 @@ def plan(
 def _times(ends: list[float], calls: Iterable[Observed]) -> Part:
     """ends: of what comes before, reading, planning and counting."""
     read, planned, counted = (b - a for a, b in pairwise(ends))
-    planning = part_of("trace, lower, plan", planned, _passes(calls))
+    passes = parts_of(span for call in calls for span in call.spans)
+    planning = part_of("trace, lower, plan", planned, passes)
     parts = Part("read", read), planning, Part("count launches, bytes, time", counted)
     return part_of("all", ends[-1] - ends[0], parts)
-
-
-def _passes(calls: Iterable[Observed]) -> Iterator[Part]:
-    """Those on graphs, of all calls."""
-    found: dict[str, list[float]] = {}
-    for step in (step for call in calls for step in call.steps):
-        found.setdefault(step.name, []).append(step.seconds)
-    parts = [Part(name, sum(seconds), f"{len(seconds)} calls") for name, seconds in found.items()]
-    yield from sum_of("passes on graphs", parts)

@@ -145,6 +145,8 @@ def rewrite_graph(
     dump.imported(graph)
     if arguments is not None:
         context = replace(context, returned=Returned(arguments, donated))
+    if dump.seen is not None:
+        context = replace(context, watch=dump.seen.spans.append)
     with leaving(graph, context, name, not dump.only_plans, donated, arguments):
         if context.options.tune == "measure":
             ready = copy_returned(run(graph, context, PIPELINE, dump.after_pass), context)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from functools import partial
 from typing import Any, get_type_hints
 
 from jstitch.errors import ParseError
-from jstitch.passes.base.context import Context
+from jstitch.passes.base.context import Context, Span
 
 _PASS = "  pass:  "  # begins a note
 
@@ -65,8 +66,12 @@ class NamedPass:
 
     def run(self, subject: Any, context: Context) -> Any:
         """A Graph, a FusionPlan or a Kernel from one. Raises what the pass raises."""
+        begun = time.perf_counter()
         with blaming(self.name):
-            return self.run_on(subject, context, **self.settings)
+            made = self.run_on(subject, context, **self.settings)
+        if context.watch is not None:
+            context.watch(Span(self.name, self.gives.value, begun, time.perf_counter()))
+        return made
 
     def __str__(self) -> str:
         """As one types it: `unroll_loops{trips=4 ops=100}`."""

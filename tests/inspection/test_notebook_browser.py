@@ -22,16 +22,19 @@ def frames_of(page: Any) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(("theme", "system"), [("light", "dark"), ("dark", "light")])
+@pytest.mark.parametrize(
+    ("theme", "system", "width"), [("light", "dark", 1200), ("dark", "light", 850), ("dark", "dark", 1600)]
+)
 def test_a_notebook_shows_the_graph_in_its_own_colours(
     browser: Any,  # noqa: F811
     tmp_path: Path,
     theme: str,
     system: str,
+    width: int,
 ) -> None:
     path, problems = tmp_path / "notebook.html", []
     path.write_text(nbconvert.HTMLExporter(theme=theme).from_notebook_node(executed())[0], encoding="utf-8")
-    context = browser.new_context(viewport={"width": 1200, "height": 900}, color_scheme=system)
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=system)
     # nbconvert's template asks for MathJax and RequireJS; nothing of ours asks for anything
     context.route("http*://**", lambda route: route.abort())
     page = context.new_page()
@@ -44,6 +47,8 @@ def test_a_notebook_shows_the_graph_in_its_own_colours(
         assert frame.evaluate("origin") == "null"  # it reaches nothing of the notebook
         frame.locator("#kernels .link").first.click()
         assert "In one kernel" in frame.inner_text("#details") or "kernel 0" in frame.inner_text("#details")
+        assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert frame.evaluate("at('kernels').clientHeight") > 50
         assert frame.locator("#graph canvas").count() >= 3
     context.close()
     assert not problems

@@ -23,6 +23,14 @@ _register_cpu()
 
 __version__ = "0.1.0"
 
+
+def load_ipython_extension(shell: object) -> None:
+    """For `%load_ext jstitch`: the cell magic `%%stitch`."""
+    from jstitch.inspection.magic import register
+
+    register(shell)
+
+
 __all__ = [
     "Analysis",
     "CannotFuseError",

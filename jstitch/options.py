@@ -142,7 +142,9 @@ class CompileOptions:
     of the ops it names is built exactly so, or not at all.
     plan: a file of `jstitch plan --save`, whose kernels are built: neither models nor clocks decide.
     arena_bytes: most scratch bytes per kernel program, None = the target's own budget.
-    dump_dir: folder for one readable file per stage. print_after: passes whose result is printed.
+    dump_dir: folder for one readable file per stage. reproducer_dir: folder for one file per call that a pass
+    fails on, with which `jstitch opt --run-reproducer` fails the same way. print_after: passes whose result
+    is printed.
     cache_dir: folder of the kernel cache, None = the user's cache folder.
     calibrated: reckon with what `jstitch calibrate` measured on this machine, where it did.
     async_compile: `jit` runs XLA's version until the stitched one is compiled, in the background.
@@ -164,6 +166,7 @@ class CompileOptions:
     plan: str | None = _knob("PLAN", None, _text)
     arena_bytes: int | None = _knob("ARENA_BYTES", None, _count)
     dump_dir: str | None = _knob("DUMP_DIR", None, _text)
+    reproducer_dir: str | None = _knob("REPRODUCER_DIR", None, _text)
     print_after: tuple[str, ...] = _knob("PRINT_AFTER", (), _names)
     cache_dir: str | None = _knob("CACHE_DIR", None, _text)
     calibrated: bool = _knob("CALIBRATED", True, _flag)
@@ -208,7 +211,7 @@ class CompileOptions:
         for field in ("schemes", "without", "print_after"):
             value = getattr(self, field)
             object.__setattr__(self, field, _names(value) if isinstance(value, str) else tuple(value))
-        for field in ("dump_dir", "cache_dir", "plan"):
+        for field in ("dump_dir", "reproducer_dir", "cache_dir", "plan"):
             value = getattr(self, field)
             object.__setattr__(self, field, None if value is None else os.fspath(value))
 

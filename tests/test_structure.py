@@ -63,6 +63,8 @@ LAZY = {
     ("jstitch.inspection.profile_file", "jstitch.inspection.profile_schema"): "protobuf, only for a profile",
     ("jstitch.inspection.trace_summary", "jstitch.inspection.table"): "rich, only for printing",
     ("jstitch.inspection.program_plan", "jstitch.inspection.table"): "rich, only for printing",
+    ("jstitch.inspection.shown", "jstitch.inspection.table"): "rich, only for printing",
+    ("jstitch", "jstitch.inspection.magic"): "IPython, which jstitch does not need",
     ("jstitch.runtime.tuning_session", "jstitch.runtime.progress"): "rich, only for showing a bar",
     ("jstitch.inspection.report.layout", "scipy.optimize"): "a third of a command's start, only for a report",
     ("jstitch.passes.planners", "jstitch.passes.explore.plan_ilp"): "SciPy's solver, only for planner='ilp'",

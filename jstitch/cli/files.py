@@ -44,7 +44,7 @@ def bad_input(where: str) -> Iterator[None]:
     try:
         yield
     except (JstitchError, ValueError, OSError) as error:
-        raise InputError(f"{where}: {error}") from None
+        raise InputError("\n".join([f"{where}: {error}", *getattr(error, "__notes__", ())])) from None
     except RecursionError:
         raise InputError(f"{where}: expected a module that Python can walk, found nesting too deep") from None
     except MemoryError:
@@ -57,7 +57,7 @@ def read_module(file: Path) -> ir.Module:
     Raises InputError for everything else. The file is parsed in a process of its own, under limits.
     """
     with bad_input(str(file)):
-        return safe_parse(_read(file))
+        return safe_parse(read_bytes(file))
 
 
 def read_graph(file: Path) -> Graph:
@@ -67,8 +67,8 @@ def read_graph(file: Path) -> Graph:
         return import_module(module)
 
 
-def _read(file: Path) -> bytes:
-    """At most one byte more than a module may have."""
+def read_bytes(file: Path) -> bytes:
+    """At most one byte more than a module may have; '-' is standard input. Raises ValueError, OSError."""
     if str(file) == "-":
         return sys.stdin.buffer.read(LARGEST + 1)
     if file.stat().st_size > LARGEST:
@@ -91,13 +91,21 @@ def planning_options(command: Any) -> Any:
 PINNED = click.option(
     "--pinned", type=click.Path(dir_okay=False), help="A saved plan, whose kernels are taken as they are."
 )
+REPRODUCER = click.option(
+    "--reproducer",
+    type=click.Path(file_okay=False),
+    help="Folder for a file with which `opt --run-reproducer` fails the same way, when a pass fails.",
+)
 
 
-def make_options(target: str, planner: str, tune: str, pinned: str | None = None) -> CompileOptions:
+def make_options(
+    target: str, planner: str, tune: str, pinned: str | None = None, reproducer: str | None = None
+) -> CompileOptions:
     with bad_input("--target"):
         options = CompileOptions(target=target, planner=planner, tune=tune)
     with bad_input("--pinned"):
-        return options if pinned is None else options.replace(plan=pinned)
+        options = options if pinned is None else options.replace(plan=pinned)
+    return options if reproducer is None else options.replace(reproducer_dir=reproducer)
 
 
 def read_saved(path: Path) -> PlanFile:

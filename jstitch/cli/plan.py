@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from jstitch.cli.files import PINNED, InputError, make_options, planning_options, read_saved
+from jstitch.cli.files import PINNED, REPRODUCER, InputError, make_options, planning_options, read_saved
+from jstitch.cli.pass_times import Part, part_of, parts_of, time_table
 from jstitch.cli.progress import progress
 from jstitch.cli.subjects import ARGS, SUBJECT, inspect_subject, read_subject
 from jstitch.errors import ParseError
+from jstitch.frontend.observe import Observed
 from jstitch.inspection.plan_diff import plan_diff
 from jstitch.inspection.program_plan import ProgramPlan, plan_program
 from jstitch.options import CompileOptions
@@ -26,6 +31,8 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @SUBJECT
 @ARGS
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
+@click.option("--time-passes", is_flag=True, help="Print where the time goes to stderr, as a tree.")
+@REPRODUCER
 @planning_options
 @PINNED
 @click.option("--save", type=FILE, help="Write the plan to this file, for `CompileOptions(plan=...)`.")
@@ -34,6 +41,8 @@ def plan(
     subject: str,
     args: str | None,
     as_json: bool,
+    time_passes: bool,
+    reproducer: str | None,
     target: str,
     planner: str,
     tune: str,
@@ -51,7 +60,7 @@ def plan(
     after = _saved(subject) if diff is not None and save is None else None
     if before is not None and after is not None:
         sys.exit(_show_diff(before, after, as_json))
-    made = _planned(subject, args, make_options(target, planner, tune, pinned))
+    made = _planned(subject, args, make_options(target, planner, tune, pinned, reproducer), time_passes)
     if save is not None:
         _save(made, save)
     if before is not None:
@@ -60,13 +69,20 @@ def plan(
         _show(made, as_json)
 
 
-def _planned(subject: str, args: str | None, options: CompileOptions) -> ProgramPlan:
+def _planned(subject: str, args: str | None, options: CompileOptions, time_passes: bool) -> ProgramPlan:
+    ends = [time.perf_counter()]
     with progress() as step:
         step(f"reading {subject}")
         found = read_subject(subject, args)
+        ends.append(time.perf_counter())
         step("planning")
         seen = inspect_subject(found, options)
-        return plan_program(found.name, seen.calls, seen.records, step)
+        ends.append(time.perf_counter())
+        made = plan_program(found.name, seen.calls, seen.records, step)
+        ends.append(time.perf_counter())
+    if time_passes:
+        Console(stderr=True).print(time_table(_times(ends, seen.calls)))
+    return made
 
 
 def _saved(subject: str) -> PlanFile | None:
@@ -102,3 +118,12 @@ def _show(made: ProgramPlan, as_json: bool) -> None:
     console.print(made)
     for line in made.notes():
         click.echo(line)
+
+
+def _times(ends: list[float], calls: Iterable[Observed]) -> Part:
+    """ends: of what comes before, reading, planning and counting."""
+    read, planned, counted = (b - a for a, b in pairwise(ends))
+    passes = parts_of(span for call in calls for span in call.spans)
+    planning = part_of("trace, lower, plan", planned, passes)
+    parts = Part("read", read), planning, Part("count launches, bytes, time", counted)
+    return part_of("all", ends[-1] - ends[0], parts)

@@ -9,16 +9,19 @@ from typing import Any
 
 import click
 
+from jstitch.cli.explorer import check_folder, write_explorer
 from jstitch.cli.files import PINNED, InputError, make_options, planning_options, read_saved
 from jstitch.cli.progress import progress
 from jstitch.cli.subjects import ARGS, SUBJECT, FunctionSubject, observe, read_subject
 from jstitch.codegen.cuda.build import can_compile
 from jstitch.inspection.inspected import Inspected
 from jstitch.inspection.report.data import report_data
-from jstitch.inspection.report.page import report_html, write_whole
+from jstitch.inspection.report.page import report_html
 from jstitch.inspection.subject import platform_of
 from jstitch.runtime.report import last_report, record_count
+from jstitch.runtime.whole_file import write_text
 
+EXPLORER = "model-explorer"
 NOT_BUILT = "no source is shown: kernels for GPUs need numba-cuda (pip install 'jstitch[cuda]')"
 
 
@@ -29,11 +32,18 @@ NOT_BUILT = "no source is shown: kernels for GPUs need numba-cuda (pip install '
     "-o",
     "--output",
     type=click.Path(allow_dash=True, path_type=Path),
-    help="Default: report.html; with --json, stdout.",
+    help="Default: report.html; with --json, stdout; a folder of its format's name.",
 )
 @planning_options
 @PINNED
 @click.option("--json", "as_json", is_flag=True, help="What the page shows, as JSON.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["html", EXPLORER]),
+    default="html",
+    help="model-explorer: a folder with graphs and node data for Google's Model Explorer.",
+)
 def report(
     subject: str,
     args: str | None,
@@ -43,6 +53,7 @@ def report(
     tune: str,
     pinned: str | None,
     as_json: bool,
+    form: str,
 ) -> None:
     """Write a page that shows what becomes of a program: one HTML file that loads nothing.
 
@@ -51,11 +62,12 @@ def report(
     generated source. Of a function's source files the lines that ops come from are in it, too. With --pinned,
     it says what differs from the saved plan.
     """
-    path = output or Path("-" if as_json else "report.html")
-    _check(path)
+    explore = form == EXPLORER and not as_json
+    path = output or Path("-" if as_json else EXPLORER if explore else "report.html")
+    (check_folder if explore else _check)(path)
     asked, options = read_subject(subject, args), make_options(target, planner, tune, pinned)
     saved = None if pinned is None else read_saved(Path(pinned))
-    kernels = can_compile() or platform_of(options) != "cuda"
+    kernels = not explore and (can_compile() or platform_of(options) != "cuda")
     with progress() as step:
         step("planning")
         before = record_count()
@@ -65,6 +77,9 @@ def report(
         shown = isinstance(asked, FunctionSubject)
         data = report_data(subject, seen, lines=shown, saved=saved, step=step)
         step("writing")
+        if explore:
+            write_explorer(path, data)
+            return
         text = json.dumps(data, allow_nan=False) + "\n" if as_json else report_html(data)
     _write(path, text, data)
     if not kernels:
@@ -90,7 +105,7 @@ def _write(path: Path, text: str, data: dict[str, Any]) -> None:
         click.echo(text, nl=False)
         return
     try:
-        write_whole(path, text)
+        write_text(path, text)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     totals = data["totals"]

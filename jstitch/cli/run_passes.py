@@ -17,7 +17,7 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.printer import print_graph
 from jstitch.ir.verify import check
 from jstitch.passes.base.context import Context
-from jstitch.passes.base.named_pass import Form, NamedPass
+from jstitch.passes.base.named_pass import Form, NamedPass, blaming
 from jstitch.passes.base.plan import FusionPlan
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.hold_together import Held, hold_together, nothing_held, release
@@ -125,7 +125,8 @@ class Watch:
         state = state.after(p, context)
         seconds = time.perf_counter() - start
         if self.verify:
-            state.check(p.name)
+            with blaming(p.name):
+                state.check(p.name)
         if p.name in self.after:
             click.echo(f"// -- after {p.name}\n{state}", err=True)
         self.times.append(Timed(p.name, seconds, state.size, "patterns" if state.planning else "ops"))
@@ -139,7 +140,8 @@ class Watch:
         made: Kernel = p.run(kernel, context)
         seconds = time.perf_counter() - start
         if self.verify:
-            verify_kernel(made, f"{kernel.name}, after {p.name}")
+            with blaming(p.name):
+                verify_kernel(made, f"{kernel.name}, after {p.name}")
         if p.name in self.after:
             click.echo(f"// -- after {p.name}\n{print_kernel(made)}", err=True)
         self.times.append(Timed(p.name, seconds, sum(1 for _ in made.instructions()), "instructions"))

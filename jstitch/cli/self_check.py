@@ -43,6 +43,8 @@ def options_of_check(folder: str | None, target: str | None) -> CompileOptions:
         tune="off",
         cache_dir=folder,
         dump_dir=None,
+        reproducer_dir=None,
+        plan=None,
         print_after=(),
         calibrated=False,
         async_compile=False,

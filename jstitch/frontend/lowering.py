@@ -184,10 +184,13 @@ class _Call:
             if self.context.options.strict or isinstance(error, CannotFuseError):
                 raise
             _erase(list(self.block.operations)[size:])
-            note(reason=f"{type(error).__name__}: {error}")
+            reason = f"{type(error).__name__}: {error}"
+            note(reason=reason)
+            said = "".join(f"{line}\n" for line in getattr(error, "__notes__", ()))
             warnings.warn(
-                f"{self.name} runs on XLA's own kernels: stitching raised {type(error).__name__}: {error}\n"
-                "  next: set JSTITCH_STRICT=1 for the traceback, JSTITCH_DUMP_DIR=<folder> for the stages.",
+                f"{self.name} runs on XLA's own kernels: stitching raised {reason}\n{said}"
+                "  next: set JSTITCH_STRICT=1 for the traceback, JSTITCH_DUMP_DIR=<folder> for the stages,"
+                " JSTITCH_REPRODUCER_DIR=<folder> for a file that shows it again.",
                 JstitchWarning,
                 stacklevel=2,
             )

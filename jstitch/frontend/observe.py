@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.ir.graph import Graph
 from jstitch.options import CompileOptions
-from jstitch.passes.base.context import Context
+from jstitch.passes.base.context import Context, Span
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.run_passes import Step
@@ -40,6 +40,7 @@ class Observed:
     context: the options, and the target that it was lowered for. kernels: whether patterns become kernels, or
     all is left as it is once it is planned. graph: as it was imported. steps: after each pass. ready: as it
     is planned: the plans' frames have the same values. pins: of a saved plan; pinned: what is said of them.
+    spans: when passes of all kinds ran.
     plans: of every frame, those of inner loops first, the whole call's last; their frames may hold copies of
     the last step's ops. built: kernels, in program order within a frame. refused: patterns that stay XLA's
     after all, and why. stitched: the graph with `jstitch.kernel` ops; None when the pipeline did not end.
@@ -53,6 +54,7 @@ class Observed:
     ready: Graph | None = None
     pins: Pins | None = None
     pinned: tuple[str, ...] = ()
+    spans: list[Span] = field(default_factory=list)
     plans: list[FusionPlan] = field(default_factory=list)
     built: list[Built] = field(default_factory=list)
     refused: list[tuple[FusionPattern, Reason]] = field(default_factory=list)

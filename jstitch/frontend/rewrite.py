@@ -18,6 +18,7 @@ from jstitch.codegen.kernel_ir import Kernel
 from jstitch.errors import JstitchWarning
 from jstitch.frontend.ask import UnansweredError
 from jstitch.frontend.asked_gate import PREPARATIONS, AskedGate, Form, Preparation, ask, is_in_question
+from jstitch.frontend.crash import leaving
 from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.dump import AFTER, Dump, open_dump
 from jstitch.frontend.exporter import export_graph
@@ -126,7 +127,8 @@ def rewrite_imported(
     note(moved=tuple(sum(work.modelled[n] for work in works) for n in range(2)))
     if chunked:
         note(chunked=chunked)
-    new = export_graph(stitched, dict(imported.values), emit_kernel)
+    with leaving(imported.graph, context, name, not dump.only_plans, donated, arguments):
+        new = export_graph(stitched, dict(imported.values), emit_kernel)
     note(kernels=kernels)
     dump.text("output.mlir", lambda: str(module))
     return new
@@ -150,20 +152,40 @@ def rewrite_graph(
     dump.imported(graph)
     if arguments is not None:
         context = replace(context, returned=Returned(arguments, donated))
-    if (pinned := find_pinned(graph, name, context)) is not None and not pinned.calls:
-        tell_unknown(pinned, name, context.options)
-    if pinned is not None and pinned.calls:
-        context = unmeasured(context)
-        ready = copy_returned(run(graph, context, PIPELINE, dump.after_pass), context)
-        memory = given_memory(ready, donated)
-        stitched = stitch_graph(ready, context, name, dump, backend, memory, taken=taken, pinned=pinned)
-    elif context.options.tune == "measure":
-        ready = copy_returned(run(graph, context, PIPELINE, dump.after_pass), context)
-        stitched = tuned_graph(ready, context, name, dump, backend, given_memory(ready, donated), taken)
-    else:
-        stitched = asked_graph(graph, context, name, dump, backend, donated, taken)
+    if dump.seen is not None:
+        context = replace(context, watch=dump.seen.spans.append)
+    with leaving(graph, context, name, not dump.only_plans, donated, arguments):
+        stitched = _decided(graph, context, name, dump, backend, donated, taken)
     dump.stitched(stitched)
     return stitched
+
+
+def _decided(
+    graph: Graph,
+    context: Context,
+    name: str,
+    dump: Dump,
+    backend: Backend,
+    donated: Mapping[int, int | None],
+    taken: Collection[str],
+) -> Graph:
+    """The graph with kernels as a saved plan says, or a clock, or XLA and the models."""
+
+    def ready(context: Context) -> Graph:
+        return copy_returned(run(graph, context, PIPELINE, dump.after_pass), context)
+
+    pinned = find_pinned(graph, name, context)
+    if pinned is not None and not pinned.calls:
+        tell_unknown(pinned, name, context.options)
+    if pinned is not None and pinned.calls:
+        plain = unmeasured(context)
+        made = ready(plain)
+        memory = given_memory(made, donated)
+        return stitch_graph(made, plain, name, dump, backend, memory, taken=taken, pinned=pinned)
+    if context.options.tune == "measure":
+        made = ready(context)
+        return tuned_graph(made, context, name, dump, backend, given_memory(made, donated), taken)
+    return asked_graph(graph, context, name, dump, backend, donated, taken)
 
 
 def asked_graph(

@@ -7,16 +7,14 @@ They are read as what the program expects, and so are unsigned integers of that 
 
 from __future__ import annotations
 
-import os
-import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from jstitch.ir.types import DType, TensorType
+from jstitch.runtime.whole_file import write_whole
 
 _PREFIXES = ("arr_", "arg")
 _NAMELESS = frozenset({DType.BF16, DType.F8E4M3FN, DType.F8E5M2, DType.S4, DType.U4})
@@ -69,18 +67,3 @@ def write_arrays(file: Path, arrays: Sequence[np.ndarray]) -> None:
     """arr_0, arr_1, ... in a file that appears whole or not at all. Raises OSError."""
     named = [a.view(f"V{a.dtype.itemsize}") if DType.of(a.dtype) in _NAMELESS else a for a in arrays]
     write_whole(file, lambda opened: np.savez(opened, *named))
-
-
-def write_whole(file: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write beside the file, then rename. Raises OSError."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(handle, "wb") as opened:
-            write(opened)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, file)
-    except BaseException:
-        os.unlink(name)
-        raise

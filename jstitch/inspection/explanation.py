@@ -13,9 +13,9 @@ from typing import Any
 
 from jstitch.inspection.json_fields import json_fields
 from jstitch.inspection.labels import WHOLE, OpLabel
+from jstitch.inspection.shown import Printed, Shown
 from jstitch.passes.base.plan import Reason
 
-Printed = Any  # table.Printed: rich is a tenth of `import jstitch`, only for printing
 SHOWN = 5  # edges with one reason that are printed; the data has all
 
 
@@ -106,8 +106,8 @@ class CallStory:
         return tuple(edge for edge in self.edges if edge.why is not None)
 
 
-@dataclass(frozen=True)
-class Explanation:
+@dataclass(frozen=True, repr=False)
+class Explanation(Shown):
     """Why a program is stitched as it is. Prints as tables; `edge` asks for one edge, in full."""
 
     name: str
@@ -150,15 +150,7 @@ class Explanation:
     def __rich__(self) -> Printed:
         from jstitch.inspection import table
 
-        return table.rules(self._title(), tuple(self._rows()))
-
-    def __str__(self) -> str:
-        return "\n".join([str(self.__rich__()), *self.notes()])
-
-    def _repr_html_(self) -> str:
-        from jstitch.inspection import table
-
-        return table.html(self.__rich__(), self.notes())
+        return table.rules(self.title, tuple(self._rows()))
 
     def notes(self) -> Iterator[str]:
         """Whole calls, patterns and opaque ops, in lines."""
@@ -172,7 +164,8 @@ class Explanation:
             yield from map(str, _alike(call.opaque))
             yield from dict.fromkeys(call.chunks)
 
-    def _title(self) -> str:
+    @property
+    def title(self) -> str:
         count = len(self.open_edges)
         return (
             f"{self.name} for {self.target}: {len(self.patterns)} patterns, {count} edges not in one kernel"

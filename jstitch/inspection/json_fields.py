@@ -10,7 +10,10 @@ from jstitch.ir.reason import Reason
 
 
 def json_fields(value: Any) -> Any:
-    """Dataclasses as objects, sequences as arrays; a reason with its sentence as one can read it."""
+    """Dataclasses as objects, without fields that are not printed, sequences as arrays.
+
+    A reason with its sentence as one can read it.
+    """
     match value:
         case Reason(rule, _, found, bound):
             return {"rule": rule, "reason": str(value), "found": found, "bound": bound}
@@ -19,6 +22,6 @@ def json_fields(value: Any) -> Any:
         case list() | tuple():
             return [json_fields(item) for item in value]
         case _ if is_dataclass(value):
-            return {field.name: json_fields(getattr(value, field.name)) for field in fields(value)}
+            return {f.name: json_fields(getattr(value, f.name)) for f in fields(value) if f.repr}
         case _:
             return value

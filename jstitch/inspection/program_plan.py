@@ -22,6 +22,7 @@ from jstitch.inspection.json_fields import json_fields
 from jstitch.inspection.kernel_facts import KernelFacts, KernelMaker
 from jstitch.inspection.labels import Frame, frames_of, source_line
 from jstitch.inspection.pin_plan import pin_plan
+from jstitch.inspection.shown import Printed, Shown
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
 from jstitch.passes.chunk.chunk_rows import said_of
 from jstitch.passes.fuse.absorb_updates import absorb_updates
@@ -30,12 +31,11 @@ from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
 from jstitch.plan_file import PlanFile
 from jstitch.runtime.report import Record
 
-Printed = Any  # table.Printed: rich is a tenth of `import jstitch`, only for printing
 Step = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class ProgramPlan:
+@dataclass(frozen=True, repr=False)
+class ProgramPlan(Shown):
     """Every stitched call of a program. Prints as a table, alike patterns in one line.
 
     pins: what is saved of it.
@@ -92,17 +92,9 @@ class ProgramPlan:
     def __rich__(self) -> Printed:
         from jstitch.inspection import table
 
-        found = table.build(self._title(), _HEADS, self._rows())
+        found = table.build(self.title, _HEADS, self._rows())
         found.caption = "XLA -> ours, by the cost model; loop bodies count once"
         return found
-
-    def __str__(self) -> str:
-        return "\n".join([str(self.__rich__()), *self.notes()])
-
-    def _repr_html_(self) -> str:
-        from jstitch.inspection import table
-
-        return table.html(self.__rich__(), self.notes())
 
     def notes(self) -> Iterator[str]:
         """Calls and patterns that stay XLA's, and ops outside patterns, in lines."""
@@ -118,7 +110,8 @@ class ProgramPlan:
         if left:
             yield f"in no pattern: {_counts(left.most_common())}"
 
-    def _title(self) -> str:
+    @property
+    def title(self) -> str:
         ops = sum(frame.ops for frame in self.frames)
         inside = sum(p.size for p in self.patterns)
         ratio = f", {self.xla.seconds / self.ours.seconds:.2f}x" if self.ours.seconds else ""

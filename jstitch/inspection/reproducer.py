@@ -11,12 +11,13 @@ from pathlib import Path
 
 from jstitch.frontend.exporter import export_module
 from jstitch.frontend.mlir import ir, parse_module
-from jstitch.inspection.arrays import write_arrays, write_whole
+from jstitch.inspection.arrays import write_arrays
 from jstitch.inspection.bisect import Culprit
 from jstitch.inspection.execute import Arrays, random_arguments
 from jstitch.inspection.experiment import Experiment
 from jstitch.ir.graph import Graph
 from jstitch.passes.graph.dce import dce
+from jstitch.runtime.whole_file import write_whole
 
 MODULE, INPUTS = "module.mlir", "inputs.npz"
 

@@ -14,7 +14,7 @@ class Printed(Table):
     """A rich table that `print` and `str` show too, without colours."""
 
     def __str__(self) -> str:
-        console = Console(width=110, color_system=None, force_terminal=False)
+        console = Console(width=110, color_system=None, force_terminal=False, force_jupyter=False)
         with console.capture() as capture:
             console.print(self)
         return "\n".join(line.rstrip() for line in capture.get().splitlines())
@@ -22,7 +22,7 @@ class Printed(Table):
 
 def html(table: Printed, notes: Iterable[str]) -> str:
     """For notebooks: the table, and what stands below it."""
-    console = Console(width=150, record=True, file=io.StringIO())
+    console = Console(width=150, record=True, file=io.StringIO(), force_jupyter=False)
     console.print(table)
     for note in notes:
         console.print(Text(note))
@@ -32,7 +32,8 @@ def html(table: Printed, notes: Iterable[str]) -> str:
 
 def rules(title: str, rows: Iterable[tuple[str, str, str, str]]) -> Printed:
     """A table of edges: what, the rule, the reason, the remedy."""
-    table = Printed(title=title, title_justify="left", min_width=min(110, len(title)), show_lines=True)
+    table = _titled(title)
+    table.show_lines = True
     for head in ("edge", "rule", "why", "remedy"):
         table.add_column(head, overflow="fold")
     for row in rows:
@@ -42,9 +43,14 @@ def rules(title: str, rows: Iterable[tuple[str, str, str, str]]) -> Printed:
 
 def build(title: str, heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Printed:
     """The first column to the left, the others to the right."""
-    table = Printed(title=title, title_justify="left", min_width=min(110, len(title)))
+    table = _titled(title)
     for number, head in enumerate(heads):
         table.add_column(head, justify="right" if number else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     return table
+
+
+def _titled(title: str) -> Printed:
+    """Names are text, whatever they look like: `[link=...]` means something to rich."""
+    return Printed(title=Text(title, "table.title"), title_justify="left", min_width=min(110, len(title)))

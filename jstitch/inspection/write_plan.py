@@ -13,7 +13,7 @@ from typing import Any
 import tomlkit
 from tomlkit.items import AoT, Array, Table
 
-from jstitch.inspection.report.page import write_whole
+from jstitch.runtime.whole_file import write_text
 from jstitch.plan_file import FORMAT, Line, PinnedCall, PinnedKernel, PlanFile
 
 ABOUT = """\
@@ -23,7 +23,7 @@ and clocks say: CompileOptions(plan="THIS FILE"), or JSTITCH_PLAN. docs/pinning.
 
 def save_plan(plan: PlanFile, path: Path, name: str) -> None:
     """Write the file, whole or not at all. name: of the program. Raises OSError."""
-    write_whole(path, plan_text(plan, name))
+    write_text(path, plan_text(plan, name))
 
 
 def plan_text(plan: PlanFile, name: str) -> str:

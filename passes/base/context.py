@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Concatenate, ParamSpec, TypeVar
 
 from jstitch.codegen.kernel_ir import Kernel
@@ -40,11 +40,22 @@ class Returned:
 
 
 @dataclass(frozen=True)
+class Span:
+    """A pass that ran. gives: the form of its result. begun, ended: seconds of `time.perf_counter`."""
+
+    name: str
+    gives: str
+    begun: float
+    ended: float
+
+
+@dataclass(frozen=True)
 class Context:
     """options: the user's. profile: what the target wants. returned: None where the graph is a part.
 
     times: seconds of an op under a schedule, as a performance library has them; None: the analytic model's.
     clock: seconds of a kernel on the target, which is here; None: the latency-evaluator's.
+    watch: is told of every pass that has run, of those inside others first.
     """
 
     options: CompileOptions
@@ -52,6 +63,7 @@ class Context:
     returned: Returned | None = None
     times: OpTimes | None = None
     clock: Callable[[Kernel], float] | None = None
+    watch: Callable[[Span], None] | None = field(default=None, compare=False)
 
     @property
     def machine(self) -> Machine:

@@ -2,20 +2,44 @@
 
     NamedPass("gate", Form.PLAN, Form.PLAN, gate, about=gate).bind({"margin": ["0.9"]}).run(plan, context)
 
-A pass's keyword-only parameters are its options.
+A pass's keyword-only parameters are its options. What a pass raises says in a note which one it was.
 """
 
 from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, get_type_hints
 
 from jstitch.errors import ParseError
-from jstitch.passes.base.context import Context
+from jstitch.passes.base.context import Context, Span
+
+_PASS = "  pass:  "  # begins a note
+
+
+@contextmanager
+def blaming(name: str) -> Iterator[None]:
+    """Around a pass and what checks its result: what is raised gets a note with the pass's name.
+
+    Of passes inside each other, the inner one's.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not blamed(error):
+            error.add_note(f"{_PASS}{name}")
+        raise
+
+
+def blamed(error: BaseException) -> str:
+    """The name of the pass that raised it; "" when it was none."""
+    notes = getattr(error, "__notes__", ())
+    return next((note.removeprefix(_PASS) for note in notes if note.startswith(_PASS)), "")
 
 
 class Form(enum.Enum):
@@ -42,7 +66,17 @@ class NamedPass:
 
     def run(self, subject: Any, context: Context) -> Any:
         """A Graph, a FusionPlan or a Kernel from one. Raises what the pass raises."""
-        return self.run_on(subject, context, **self.settings)
+        begun = time.perf_counter()
+        with blaming(self.name):
+            made = self.run_on(subject, context, **self.settings)
+        if context.watch is not None:
+            context.watch(Span(self.name, self.gives.value, begun, time.perf_counter()))
+        return made
+
+    def __str__(self) -> str:
+        """As one types it: `unroll_loops{trips=4 ops=100}`."""
+        options = " ".join(f"{name}={_written(value)}" for name, value in self.settings.items())
+        return f"{self.name}{{{options}}}" if options else self.name
 
     @property
     def defaults(self) -> Mapping[str, Any]:
@@ -66,6 +100,17 @@ class NamedPass:
         own = self.about.__module__.rpartition(".")[2] == self.about.__name__
         text = inspect.getdoc(inspect.getmodule(self.about) if own else self.about)
         return (text or "").partition("\n")[0]
+
+
+def _written(value: Any) -> str:
+    """What `_read` reads."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case tuple():
+            return ",".join(value)
+        case _:
+            return str(value)
 
 
 def _read(owner: str, name: str, wanted: Any, words: Sequence[str]) -> Any:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from jstitch.passes.base.context import Context
-from jstitch.passes.base.named_pass import NamedPass
+from jstitch.passes.base.named_pass import NamedPass, blaming
 
 T = TypeVar("T")
 
@@ -51,8 +51,10 @@ def run_passes(
         before, value = value, p.run(value, context)
         if after is None:
             continue
+        step = Step(number, p.name, value, time.perf_counter() - start, value is not before)
         try:
-            after(Step(number, p.name, value, time.perf_counter() - start, value is not before))
+            with blaming(p.name):
+                after(step)
         except StopPipeline:
             break
     return value

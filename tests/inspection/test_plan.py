@@ -242,16 +242,8 @@ def test_asking_while_something_is_traced(transform: Any) -> None:
     assert asked[0] == (1, 1)
 
 
-def test_notebooks_see_the_table() -> None:
-    f = jstitch.CompileOptions(target="cpu", tune="off")
-    for made in (jstitch.plan(attention, f)(SQUARE, SQUARE), jstitch.explain(attention, f)(SQUARE, SQUARE)):
-        assert made._repr_html_().startswith("<pre")
-        assert "dot_general" in made._repr_html_()
-
-
 def test_import_does_not_pay_for_it() -> None:
-    code = (
-        "import sys, jstitch; print([m for m in sys.modules if m == 'rich' or 'jstitch.inspection.e' in m])"
-    )
+    slow = "m in ('rich', 'IPython') or 'jstitch.inspection.e' in m"
+    code = f"import sys, jstitch; print([m for m in sys.modules if {slow}])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

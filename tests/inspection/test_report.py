@@ -24,9 +24,10 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.inspection.inspected import inspect_module
 from jstitch.inspection.report.data import finite, report_data
 from jstitch.inspection.report.layout import BAND, columns
-from jstitch.inspection.report.page import LIBRARY, embedded, report_html, write_whole
+from jstitch.inspection.report.page import LIBRARY, embedded, report_html
 from jstitch.inspection.report.texts import coloured
 from jstitch.options import CompileOptions
+from jstitch.runtime.whole_file import write_text
 from tests.inspection.report_subjects import data_of, inspected, network, scanned
 
 gpu_compiler = pytest.mark.skipif(find_spec("numba_cuda") is None, reason="numba-cuda is not installed")
@@ -337,8 +338,8 @@ def test_a_disk_that_is_full_is_one_line(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_what_cannot_be_written_whole_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "r.html"
-    write_whole(path, "old")
+    write_text(path, "old")
     with pytest.raises(UnicodeEncodeError):
-        write_whole(path, "new \udc80")
+        write_text(path, "new \udc80")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

@@ -84,9 +84,17 @@ def test_a_click_shows_the_op(open_report: Open) -> None:
     assert "jnp.tanh(_norm(x) @ w)" in said
     assert data["strings"][ops["schedule"][op]] in said
     assert data["kernels"][ops["kernel"][op]]["name"] in said
-    assert "not fused: contraction" in said
     assert "in one kernel" in said
     assert page.inner_text("#said").endswith(f"kernel {ops['kernel'][op]}")
+
+
+def test_an_edge_that_is_not_fused_says_why(open_report: Open) -> None:
+    data = data_of(network)
+    op, why = next((a, why) for a, _, why in data["calls"][0]["frames"][0]["edges"] if why >= 0)
+    page = open_report(data)
+    click_op(page, op)
+    assert f"not fused: {data['reasons'][why]['rule']}" in details(page)
+    assert data["reasons"][why]["remedy"] in details(page)
 
 
 @pytest.mark.parametrize(

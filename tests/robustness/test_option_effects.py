@@ -43,6 +43,7 @@ def test_variables_reach_the_pipeline(tmp_path: Path) -> None:
         "PLAN": "",
         "ARENA_BYTES": "1048576",
         "DUMP_DIR": str(dump),
+        "REPRODUCER_DIR": str(tmp_path),
         "PRINT_AFTER": "",
         "CACHE_DIR": str(cache),
         "CALIBRATED": "0",

@@ -11,9 +11,10 @@ from typing import Any
 from jstitch.inspection.labels import Frame
 from jstitch.inspection.report.layout import columns
 from jstitch.inspection.report.texts import Strings, shorten
-from jstitch.ir.graph import Op
+from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.printer import print_op
 from jstitch.ir.scope import plain_scope
+from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import FusionPlan, NoFuse, is_free
 from jstitch.passes.fuse.layer_work_span import layer_work_span
 
@@ -28,7 +29,8 @@ def frame_data(
     why: Mapping[NoFuse, int],
     strings: Strings,
 ) -> dict[str, Any]:
-    """kernels: number of the kernel that makes an op. why: number of a reason.
+    """kernels: number of the kernel that makes an op. why: number of a reason. In the ops, written: bytes of
+    results that leave the kernel.
 
     Free ops (constants, iota) are not drawn; each kernel has its own copies.
     """
@@ -38,7 +40,7 @@ def frame_data(
     spans = [all_spans[op] for op in ops]
     edges = sorted(set(_edges(plan, place)))
     reasons = {(place[r.producer], place[r.consumer]): why[r] for r in _drawn(plan, place)}
-    names = frame.names
+    names, written = frame.names, _written(plan.frame, kernels)
     return {
         "title": shorten(frame.title),
         "layers": max(spans, default=NONE) + 1,
@@ -52,6 +54,7 @@ def frame_data(
             "scope": [strings.number(shorten(plain_scope(op.scope))) for op in ops],
             "schedule": [strings.number(schedules.get(op, "")) for op in ops],
             "kernel": [kernels.get(op, NONE) for op in ops],
+            "written": [written[op] for op in ops],
             "span": spans,
             "column": columns(spans, edges),
         },
@@ -66,6 +69,26 @@ def _edges(plan: FusionPlan, place: Mapping[Op, int]) -> Iterator[tuple[int, int
             maker = makers.get(value)
             if maker is not None and maker in place:
                 yield place[maker], number
+
+
+def _written(frame: Graph, kernels: Mapping[Op, int]) -> Mapping[Op, int]:
+    """Bytes of each op's results that leave its kernel; an op in no kernel is as one of its own."""
+    kernel = {op: kernels.get(op, NONE - n) for n, op in enumerate(frame.ops, 1)}
+    leave = set(frame.outputs)
+    for maker, value, user in _uses(frame):
+        if kernel[maker] != kernel[user]:
+            leave.add(value)
+    return {op: sum(_nbytes(v) for v in op.results if v in leave) for op in frame.ops}
+
+
+def _uses(frame: Graph) -> Iterator[tuple[Op, Value, Op]]:
+    makers = frame.producers()
+    for user in frame.ops:
+        yield from ((makers[v], v, user) for v in user.uses if v in makers)
+
+
+def _nbytes(value: Value) -> int:
+    return value.type.nbytes if isinstance(value.type, TensorType) else 0
 
 
 def _drawn(plan: FusionPlan, place: Mapping[Op, int]) -> Sequence[NoFuse]:

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import html
 import json
-import os
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib.resources import files
-from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -34,22 +30,6 @@ def embedded(data: Mapping[str, Any]) -> str:
     """JSON that HTML cannot mistake for markup, whatever the names in it are."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write the file at once: whoever looks sees the old one or all of the new. Raises OSError."""
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(number, "w", encoding="utf-8") as file:
-            file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 def _plain(text: str) -> str:

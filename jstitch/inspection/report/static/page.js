@@ -3,6 +3,7 @@
 
 const FRAMES = DATA.calls.flatMap((call) => call.frames.map((frame) => ({ call: call.name, ...frame })));
 const MOST = 200; // hits that are listed and marked
+const DARK = [...document.styleSheets[0].cssRules].find((rule) => rule.media?.mediaText.includes("dark"));
 
 class Page {
   constructor() {
@@ -148,6 +149,7 @@ class Page {
     at("fit").onclick = () => this.graph?.fit();
     document.addEventListener("keydown", (event) => this.key(event));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.recolour());
+    addEventListener("message", (event) => event.source === parent && this.follow(event.data?.scheme));
   }
 
   key(event) {
@@ -181,6 +183,14 @@ class Page {
     else if (event.key === "Enter" && this.op !== null && this.graph.ops.kernel[this.op] >= 0) this.showKernel(this.graph.ops.kernel[this.op]);
     else return;
     event.preventDefault();
+  }
+
+  /** Light or dark as the notebook around the page is, whatever the system prefers. */
+  follow(scheme) {
+    if (scheme !== "light" && scheme !== "dark") return;
+    DARK.media.mediaText = scheme === "dark" ? "all" : "not all";
+    document.documentElement.style.colorScheme = scheme;
+    this.recolour();
   }
 
   recolour() {

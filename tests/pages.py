@@ -1,9 +1,9 @@
 """Pages of the documentation and the code in them.
 
-    ```python       a program: the blocks of a page run in order, in one namespace; libraries may be missing
-    ```py           a fragment, or generated code: not run
-    <!-- prints -->
-    ```text         what the block before prints; where the page says ..., anything
+```python       a program: the blocks of a page run in order, in one namespace; libraries may be missing
+```py           a fragment, or generated code: not run
+<!-- prints -->
+```text         what the block before prints; where the page says ..., anything
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 LIBRARIES = {"equinox", "flax", "haiku", "keras", "numpyro", "transformers"}
 """That no installation of ours brings, so that pages about them are not run everywhere."""
 _FENCE = re.compile(
-    r"^(?P<prints><!-- prints -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+    r"^(?:<!-- (?P<mark>prints|from: .*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
 )
 
 
 @dataclass(frozen=True)
 class Block:
-    """line: of its first line of text. printed: it is what the program before it prints."""
+    """line: of its first line of text. mark: of the comment before it, 'prints', 'from: a file', or ''."""
 
     language: str
     text: str
     line: int
-    printed: bool
+    mark: str
 
 
 def blocks(page: Path) -> list[Block]:
     text = page.read_text()
     return [
-        Block(m["language"], m["text"], text.count("\n", 0, m.start("text")) + 1, m["prints"] is not None)
+        Block(m["language"], m["text"], text.count("\n", 0, m.start("text")) + 1, m["mark"] or "")
         for m in _FENCE.finditer(text)
     ]
 
@@ -76,7 +77,7 @@ def run_page(page: Path, *, compare: bool = True) -> dict[str, Any]:
                 # As many lines down as it is on the page, so that an error names the page's line.
                 exec(compile("\n" * (block.line - 1) + block.text, page.name, "exec"), names)
             output = stream.getvalue()
-        elif block.printed and compare:
+        elif block.mark == "prints" and compare:
             compare_output(output, block.text, f"{page.name}:{block.line}")
     return names
 

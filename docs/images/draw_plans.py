@@ -13,11 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-from matplotlib import pyplot
-from matplotlib.axes import Axes
-from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
-
 from jstitch.frontend.graph_picture import COLOURS
 from jstitch.inspection.report.layout import columns
 from jstitch.inspection.subject import observe_function
@@ -60,6 +55,10 @@ def drawn(plan: FusionPlan) -> dict[Op, str]:
 
 
 def draw(plan: FusionPlan, path: Path) -> None:
+    # Here, because the pictures are compared with the plans where matplotlib is not installed.
+    import matplotlib
+    from matplotlib import pyplot
+
     names = drawn(plan)
     places = _places(plan.frame, list(names))
     with matplotlib.rc_context(SETTINGS):
@@ -89,16 +88,20 @@ def _edges(frame: Graph, ops: Any) -> list[tuple[Op, Op]]:
     return [(op, makers[v]) for op in ops for v in op.uses if makers.get(v) in ops]
 
 
-def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
+def _arrow(axes: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
+    from matplotlib.patches import FancyArrowPatch
+
     above, below = (start[0], start[1] - HIGH / 2), (end[0], end[1] + HIGH / 2)
     axes.add_patch(
         FancyArrowPatch(above, below, arrowstyle="-|>", mutation_scale=6, linewidth=0.6, color="#777777")
     )
 
 
-def _box(axes: Axes, place: tuple[float, float], name: str) -> None:
+def _box(axes: Any, place: tuple[float, float], name: str) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
     _, kind, kernel = name.split(":")
-    colour = "white" if kernel == "-" else f"{COLOURS[int(kernel) % len(COLOURS)]}"
+    colour = "white" if kernel == "-" else COLOURS[int(kernel) % len(COLOURS)]
     corner = (place[0] - WIDE / 2, place[1] - HIGH / 2)
     box = FancyBboxPatch(corner, WIDE, HIGH, boxstyle="round,pad=0,rounding_size=0.1", linewidth=0.8)
     box.set(facecolor=colour, edgecolor="#333333", gid=name)

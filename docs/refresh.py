@@ -30,7 +30,7 @@ from jstitch.runtime.telemetry import AREAS, EVENTS
 from jstitch.runtime.telemetry import ROOT as ROOT_LOGGER
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 _PART = re.compile(r"(<!-- generated: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -121,7 +121,7 @@ def _knob(name: str, default: T, read: Callable[[str], Any]) -> T:
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """How to stitch. Hashable: part of jit's cache key. Every field has a JSTITCH_<FIELD> variable.
+    """How to stitch. Hashable: part of jit's cache key. Every field has a `JSTITCH_<FIELD>` variable.
 
     target: 'cpu', a GPU ('h200', 'sm_90', a DeviceSpec), None = what the program is lowered for and runs on.
     planner: which fusion planner runs; fs2018, fs2019 and fs2021 are FusionStitching's as published. schemes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import ast
+import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,9 @@ from jstitch.passes.pipeline import run, verify_after
 from jstitch.passes.plan_frame import plan_frame
 from tests.contexts import CPU, CPU_PROFILE
 from tests.ir.running import as_function
+from tests.pages import DOCS, PAGES, ROOT, blocks, compare_output, is_program, missing_libraries, run_page
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+SHOWN_WITH = "0.10."  # plans, and so what programs print, differ between jax releases
 EVERYTHING = jstitch.CompileOptions(tune="off", strict=True)
 NEW_OP = "chlo.is_pos_inf"
 MODULE = """
@@ -38,21 +40,11 @@ func.func @main(%x: tensor<64x300xf32>) -> tensor<64x300xf32> {
 """
 
 
-def run_page(name: str) -> dict[str, Any]:
-    """Execute the page's Python blocks, in order, in one namespace."""
-    names: dict[str, Any] = {"__name__": name}
-    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / name).read_text(), re.MULTILINE | re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, name, "exec"), names)
-    return names
-
-
 @pytest.fixture
 def new_op() -> Any:
     """The op of add-an-op.md, in the table while the test runs."""
     assert NEW_OP not in OPS, "the page's example has become part of the table: pick another"
-    run_page("add-an-op.md")
+    run_page(DOCS / "add-an-op.md")
     yield OPS[NEW_OP]
     del OPS[NEW_OP]
 
@@ -104,7 +96,7 @@ def test_one_entry_adds_an_op_everywhere() -> None:
 
 
 def test_the_example_pass_works_in_the_pipeline() -> None:
-    names = run_page("add-a-pass.md")
+    names = run_page(DOCS / "add-a-pass.md")
     x = Value(TensorType((4,), DType.F32))
     once = build.elementwise("stablehlo.negate", x)
     twice = build.elementwise("stablehlo.negate", once.result)
@@ -117,5 +109,33 @@ def test_the_example_pass_works_in_the_pipeline() -> None:
     np.testing.assert_array_equal(interpret(after, [argument])[0], interpret(graph, [argument])[0])
 
 
-def test_schedules_page() -> None:
-    assert run_page("schedules.md")["options"].template == "reduce_0[GRID_3-THREAD_4, THREAD]S;"
+OWN_TESTS = {"add-an-op.md", "add-a-pass.md", "walk.md", "README.md"}
+OTHERS = [page for page in PAGES if is_program(page) and page.name not in OWN_TESTS]
+
+
+@pytest.mark.parametrize("page", OTHERS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_programs_run_and_print_what_the_page_shows(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if missing := missing_libraries(page):
+        pytest.skip(f"not installed: {', '.join(sorted(missing))}")
+    monkeypatch.chdir(tmp_path)  # for those that write files
+    run_page(page, compare=jax.__version__.startswith(SHOWN_WITH))
+
+
+def test_fragments_are_python_that_jstitch_has() -> None:
+    """What is not run is code all the same, and every `jstitch.name` in it is one."""
+    for page in PAGES:
+        for block in (b for b in blocks(page) if b.language == "py" and not b.mark):
+            for node in ast.walk(ast.parse(block.text)):
+                match node:
+                    case ast.Attribute(value=ast.Name("jstitch"), attr=name):
+                        importable = importlib.util.find_spec(f"jstitch.{name}") is not None
+                        assert importable or hasattr(jstitch, name), f"{page.name}:{block.line}: {name}"
+
+
+def test_a_page_that_says_something_else_is_noticed() -> None:
+    compare_output("a 1 b\nc\n", "a ... b\n...", "here")
+    for shown in ("b\na ...\n", "a 1 b\nd\n", "a 1 b\n"):
+        with pytest.raises(AssertionError, match="here"):
+            compare_output("a 1 b\nc\n", shown, "here")

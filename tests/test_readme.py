@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 
 import jstitch
+from tests.pages import PAGES, ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 DUMPED_WITH = "0.10."  # StableHLO, and so the dumps shown, differ between jax releases
 
 

@@ -40,6 +40,7 @@ from jstitch.runtime.library_exchange import count
 from jstitch.runtime.library_file import open_database
 from jstitch.runtime.performance_library import library_path
 from jstitch.runtime.report import last_report, record_count, stitch_count
+from jstitch.runtime.trusted import open_folder
 
 Status = Literal["ok", "warn", "fail", "none"]
 OLDEST_JAX, NEWEST_JAX = (0, 10, 2), (0, 13)  # the first tested, the first untested one
@@ -207,9 +208,9 @@ def target(name: str) -> Finding:
 
 def cache_folder(name: str) -> Finding:
     folder = default_directory()
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder, prefix="doctor.", suffix=".tmp") as file:
-        file.write(b"written")
+    with open_folder(folder, make=True) as opened:
+        opened.write("doctor.txt", b"written")
+        opened.remove("doctor.txt")
     free, found = shutil.disk_usage(folder).free, entries(folder)
     text = f"{folder}: {len(found)} kernels, {sum(e.nbytes for e in found):,} bytes, {free / 1e9:.1f} GB free"
     if free < LITTLE_ROOM:

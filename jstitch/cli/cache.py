@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from jstitch.cli.console import plain_console
 from jstitch.cli.files import InputError, bad_input
 from jstitch.codegen.cpu import build as cpu_build
 from jstitch.codegen.cuda import build as cuda_build
@@ -47,7 +47,7 @@ def stats_command(cache_dir: Path | None, as_json: bool) -> None:
         return
     click.echo(f"{store.directory}: {total[0]} kernels, {total[1]:,} of at most {store.limit:,} bytes")
     if groups:
-        Console(width=None if Console().is_terminal else 160).print(_table(groups))
+        plain_console(160).print(_table(groups))
 
 
 @cache.command("clear")

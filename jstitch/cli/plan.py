@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import click
-from rich.console import Console
 
+from jstitch.cli.console import plain_console
 from jstitch.cli.files import make_options, planning_options
 from jstitch.cli.progress import progress
 from jstitch.cli.subjects import ARGS, SUBJECT, inspect_subject, read_subject
@@ -36,8 +36,6 @@ def plan(subject: str, args: str | None, as_json: bool, target: str, planner: st
     if as_json:
         click.echo(json.dumps(made.to_json(), indent=1))
         return
-    console = Console()
-    console.width = max(console.width, WIDTH) if not console.is_terminal else console.width
-    console.print(made)
+    plain_console(WIDTH).print(made)
     for line in made.notes():
         click.echo(line)

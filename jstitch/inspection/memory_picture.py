@@ -53,11 +53,11 @@ def _draw(kernel: str, lane: LaneMap) -> Iterator[Table | Text]:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
     table.add_column("bytes", justify="right", no_wrap=True)
     for n, note in enumerate(lane.stages):
-        table.add_column(f"{n} {note}", width=WIDTH)
+        table.add_column(Text(f"{n} {note}"), width=WIDTH)
     colors = dict(zip(dict.fromkeys(a.name for a in lane.areas), itertools.cycle(COLORS), strict=False))
     for label, height, areas in _rows(lane):
         cells = [_cell(n, areas, colors, height) for n in range(len(lane.stages))]
-        table.add_row(label, *cells)
+        table.add_row(Text(label), *cells)
     yield table
     yield _legend(lane, colors)
 

@@ -17,6 +17,7 @@ from jstitch.frontend.observe import Observed
 from jstitch.inspection.json_fields import json_fields
 from jstitch.inspection.kernel_facts import KernelFacts, KernelMaker
 from jstitch.inspection.labels import Frame, frames_of, source_line
+from jstitch.ir.visible import visible
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
 from jstitch.passes.chunk.chunk_rows import said_of
 from jstitch.passes.fuse.absorb_updates import absorb_updates
@@ -217,7 +218,7 @@ def plan_program(
     calls = [_call(call, names, step) for call in seen]
     stayed = [CallPlan(r.name, (), r.reason) for r in records if "observed" not in r.details and r.reason]
     planner = seen[0].options.planner if seen else "none"
-    return ProgramPlan(name, target_name(seen), planner, (*calls, *stayed))
+    return ProgramPlan(visible(name), target_name(seen), planner, (*calls, *stayed))
 
 
 def target_name(seen: Sequence[Observed]) -> str:

@@ -32,7 +32,7 @@ def html(table: Printed, notes: Iterable[str]) -> str:
 
 def rules(title: str, rows: Iterable[tuple[str, str, str, str]]) -> Printed:
     """A table of edges: what, the rule, the reason, the remedy."""
-    table = Printed(title=title, title_justify="left", min_width=min(110, len(title)), show_lines=True)
+    table = _titled(title, show_lines=True)
     for head in ("edge", "rule", "why", "remedy"):
         table.add_column(head, overflow="fold")
     for row in rows:
@@ -42,9 +42,15 @@ def rules(title: str, rows: Iterable[tuple[str, str, str, str]]) -> Printed:
 
 def build(title: str, heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Printed:
     """The first column to the left, the others to the right."""
-    table = Printed(title=title, title_justify="left", min_width=min(110, len(title)))
+    table = _titled(title)
     for number, head in enumerate(heads):
         table.add_column(head, justify="right" if number else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     return table
+
+
+def _titled(title: str, *, show_lines: bool = False) -> Printed:
+    """Names in the title are no markup. rich makes titles italic when they are text of its own."""
+    shown = Text(title, "table.title")
+    return Printed(title=shown, title_justify="left", min_width=min(110, len(title)), show_lines=show_lines)

@@ -93,6 +93,8 @@ class KernelCache:
         try:
             with open_folder(self.directory) as folder:
                 return self._sweep(folder)
+        except FileNotFoundError:
+            return 0
         except OSError as error:
             self._warn(f"cannot clean {self.directory}", error)
             return 0
@@ -134,15 +136,14 @@ class KernelCache:
         if self._warned:
             return
         self._warned = True
-        said = message if error is None else f"{message}: {error}"
-        remedy = error.remedy if isinstance(error, UntrustedError) else _WRITABLE
-        warnings.warn(
-            f"jstitch kernel cache: {said}. Kernels still work; {remedy}.", JstitchWarning, stacklevel=4
-        )
+        if error is not None:
+            remedy = error.remedy if isinstance(error, UntrustedError) else _WRITABLE
+            message = f"{message}: {error}. Kernels still work; {remedy}"
+        warnings.warn(f"jstitch kernel cache: {message}.", JstitchWarning, stacklevel=4)
 
 
 def is_apart(then: float, now: float, seconds: float) -> bool:
-    """Whether a file's time is that far from now, in the past, or in a future that the clock came back from."""
+    """Whether a file's time is that far from now, in the past or, after the clock was set, in the future."""
     return abs(now - then) > seconds
 
 

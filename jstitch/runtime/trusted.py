@@ -4,10 +4,10 @@
         data = folder.read("ab12.kernel").data         # raises UntrustedError for somebody else's
         folder.write("ab12.kernel", data)              # mode 0600; whole, or not at all
 
-What is read from here becomes machine code of this process, so it has to be written by this user or by root,
-where nobody else can write: the rule of OpenSSH for its keys. A folder in a place of others (/tmp) will do, as
-it is the folder's own handle that is judged; between that and the use nobody can put another in its place.
-Links are not followed. Where the system has no owners (not POSIX), nothing is judged.
+What is read from here becomes machine code of this process, so this user or root must have written it, where
+nobody else can: the rule of OpenSSH for its keys. A folder in a place of others (/tmp) will do. It is the
+folder's own handle that is judged, and all is done through that, so nobody can put another in its place in
+between. Links are not followed. Where the system has no owners (not POSIX), nothing is judged.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def write_all(handle: int, data: bytes) -> None:
 
 
 def open_unlinked(path: str, flags: int) -> int:
-    """An opener for `open`: with the user's own rights, but through no link that stands in the file's place."""
+    """An opener for `open`: with the user's own rights, but not through a link in the file's place."""
     return os.open(path, flags | _NO_LINK, 0o666)
 
 
@@ -174,7 +174,9 @@ def _link(path: Path) -> UntrustedError | None:
     """Why a path cannot be opened, if it is a link."""
     if not path.is_symlink():
         return None
-    return UntrustedError(path, "is a symbolic link", f"remove {path}, or set JSTITCH_CACHE_DIR to its target")
+    return UntrustedError(
+        path, "is a symbolic link", f"remove {path}, or set JSTITCH_CACHE_DIR to its target"
+    )
 
 
 def _require(path: Path, found: os.stat_result, kind: object, named: str) -> None:
@@ -189,7 +191,9 @@ def _require(path: Path, found: os.stat_result, kind: object, named: str) -> Non
         raise UntrustedError(path, fault, "set JSTITCH_CACHE_DIR to a folder of your own")
     if who := _writers(found):
         fault = f"can be written by {who} (mode {stat.S_IMODE(found.st_mode):04o})"
-        raise UntrustedError(path, fault, f"delete it, or run `chmod -R go-w {path}` if you trust what is there")
+        raise UntrustedError(
+            path, fault, f"delete it, or run `chmod -R go-w {path}` if you trust what is there"
+        )
 
 
 def _writers(found: os.stat_result) -> str:

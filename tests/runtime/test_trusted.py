@@ -1,4 +1,4 @@
-"""What others may have written is never read: kernels, verdicts, calibrations; one warning says what to do."""
+"""What others may have written is never read (kernels, verdicts, calibrations), and one warning says so."""
 
 from __future__ import annotations
 

@@ -20,6 +20,8 @@ from benchmarks.losses import losses_command
 from benchmarks.overhead import overhead_command
 from benchmarks.papers import papers_command
 from benchmarks.recurrences import recurrences_command
+from benchmarks.soak import soak_command
+from benchmarks.soak_worker import soak_child_command
 from benchmarks.suite import child_command, run_command
 from benchmarks.tilings import tilings_command
 from benchmarks.timeline import timeline_command
@@ -35,6 +37,7 @@ for command in (
     *(gpu_command, device_command, async_command, ablation_command, papers_command),
     *(latency_command, blocks_command, chains_command, losses_command, tilings_command),
     *(hunt_command, kernels_command, recurrences_command, timeline_command),
+    *(soak_command, soak_child_command),
 ):
     main.add_command(command)
 

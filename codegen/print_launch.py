@@ -50,6 +50,7 @@ from jstitch.codegen.print_expr import print_expr
 from jstitch.codegen.print_index import print_index
 from jstitch.ir.index import const
 from jstitch.ir.types import DType
+from jstitch.ir.visible import visible
 
 
 def print_launch(launch: LaunchCode) -> str:
@@ -68,6 +69,11 @@ def print_body(body: Iterable[Statement]) -> Iterator[str]:
         yield from _lines(s)
 
 
+def _comment(text: str) -> str:
+    """On its line to the end: what follows a line break would be code."""
+    return visible(text, len(text))
+
+
 @singledispatch
 def _lines(s: object) -> Iterable[str]:
     raise TypeError(f"expected a statement of the Launch IR, found {type(s).__name__}")
@@ -75,7 +81,7 @@ def _lines(s: object) -> Iterable[str]:
 
 @_lines.register
 def _(s: Comment) -> Iterable[str]:
-    yield f"# {s.text}"
+    yield f"# {_comment(s.text)}"
 
 
 @_lines.register
@@ -87,7 +93,7 @@ def _(s: Pointer) -> Iterable[str]:
 def _(s: Address) -> Iterable[str]:
     base = "arena" if s.number is None else f"load_s64(bufs, {print_index(s.number)}, 0)"
     offset = "" if s.offset == const(0) else f" + {print_index(s.offset)}"
-    yield f"{s.name} = {base}{offset}  # {s.about}"
+    yield f"{s.name} = {base}{offset}  # {_comment(s.about)}"
 
 
 @_lines.register
@@ -182,7 +188,7 @@ def _(s: Barrier) -> Iterable[str]:
             call = f"barrier_team(team + 1, {s.threads})"
         case Scope.CTA:
             call = "barrier()"
-    yield f"{call}  # {s.why}"
+    yield f"{call}  # {_comment(s.why)}"
 
 
 def _piece(dtype: DType) -> str:

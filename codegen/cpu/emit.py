@@ -48,15 +48,17 @@ def _imports(body: str) -> str:
     nodes = list(ast.walk(ast.parse(body)))
     words = {n.id for n in nodes if isinstance(n, ast.Name)}
     lines = []
-    for module, names in _MODULES.items():
+    for module, names in MODULES.items():
         if words & names:
             lines.append(f"from {module} import {', '.join(sorted(words & names))}\n")
     calls = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-    calls -= {"range", *_MODULES["numba"]}
-    return "".join([*lines, f"from jstitch.codegen.cpu.math import {', '.join(sorted(calls))}\n"])
+    calls -= {"range", *MODULES["numba"]}
+    return "".join([*lines, f"from {MATH} import {', '.join(sorted(calls))}\n"])
 
 
-_MODULES = {
+MATH = "jstitch.codegen.cpu.math"
+MODULES: dict[str, set[str]] = {
     "math": {"inf", "nan"},
     "numba": {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)},
 }
+"""What texts import, besides the functions of MATH."""

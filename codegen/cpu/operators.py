@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from llvmlite import ir
@@ -83,7 +83,7 @@ def combine(
     return one, form(builder, *raws)
 
 
-@cache
+@lru_cache(maxsize=1 << 12)  # types of numbers that are constants hold the number
 def resolve(kind: str, operands: tuple[Any, ...]) -> tuple[Any, Any] | None:
     """Numba's signature and implementation of an operator, by its name in `ast`; None where it has none."""
     function = _OPERATORS.get(kind)

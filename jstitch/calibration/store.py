@@ -3,7 +3,8 @@
 <cache>/calibration-<key>.json      {"schema": 1, "key": ..., "machine": {"lane_cycle": 1e-11, ...}}
 
 The key is made of the processor, the cores that this process may use, and the versions that kernels depend
-on; a file of another key is never read. A file is written under a temporary name and renamed.
+on; a file of another key, or one that others may have written (trusted.py), is never read. A file is written
+under a temporary name and renamed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from jstitch.passes.base.machine import Machine
 from jstitch.runtime.cache import default_directory
 from jstitch.runtime.native_object import host_processor
 from jstitch.runtime.process_block import available_threads
+from jstitch.runtime.trusted import open_folder
 from jstitch.runtime.versions import measured_with
 
 SCHEMA = 1
@@ -56,10 +57,8 @@ def place(folder: str | None = None) -> Place:
 def save(machine: Machine, where: Place) -> None:
     """Write the measured fields, all or nothing. Raises OSError."""
     text = json.dumps({"schema": SCHEMA, "key": where.description, "machine": _fields(machine)}, indent=1)
-    where.path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = where.path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(text + "\n", encoding="utf-8")
-    os.replace(temporary, where.path)
+    with open_folder(where.path.parent, make=True, follow=True) as folder:
+        folder.write(where.path.name, f"{text}\n".encode())
     _remembered[where.path] = machine
 
 
@@ -83,7 +82,8 @@ def clear(where: Place) -> bool:
 
 def _load(where: Place) -> Machine | None:
     try:
-        text = where.path.read_text(encoding="utf-8")
+        with open_folder(where.path.parent, follow=True) as folder:
+            text = folder.read(where.path.name).data
     except FileNotFoundError:
         return None
     except OSError as error:

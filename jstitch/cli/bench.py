@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 import jax
-from rich.console import Console
 from rich.table import Table
 
 from jstitch.calibration import store
+from jstitch.cli.console import plain_console
 from jstitch.cli.files import bad_input
 from jstitch.cli.progress import progress
 from jstitch.cli.side_by_side import Checked, Sides, Times, check, prepare, race_alone, race_both, times_of
@@ -94,7 +94,7 @@ def _sides(times: tuple[Times, Times]) -> dict[str, Any]:
 
 
 def _print(found: dict[str, Any]) -> None:
-    console = Console()
+    console = plain_console()
     click.echo(f"{found['subject']} on {found['device']}: {found['kernels']} kernels stitched")
     for reason in found["reasons"]:
         click.echo(f"  left to XLA: {reason}")

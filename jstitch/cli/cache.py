@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from jstitch.cli.console import plain_console
 from jstitch.cli.files import InputError, bad_input
 from jstitch.codegen.cpu import build as cpu_build
 from jstitch.codegen.cuda import build as cuda_build
@@ -38,7 +38,8 @@ def cache() -> None:
 def stats_command(cache_dir: Path | None, as_json: bool) -> None:
     """Count the kernels, and what XLA answered, by target and versions."""
     store = _store(cache_dir)
-    groups = _groups(entries(store.directory))
+    with bad_input(str(store.directory)):
+        groups = _groups(entries(store.directory))
     total = sum(g["entries"] for g in groups), sum(g["bytes"] for g in groups)
     if as_json:
         fields = {"path": str(store.directory), "entries": total[0], "bytes": total[1], "limit": store.limit}
@@ -46,7 +47,7 @@ def stats_command(cache_dir: Path | None, as_json: bool) -> None:
         return
     click.echo(f"{store.directory}: {total[0]} kernels, {total[1]:,} of at most {store.limit:,} bytes")
     if groups:
-        Console(width=None if Console().is_terminal else 160).print(_table(groups))
+        plain_console(160).print(_table(groups))
 
 
 @cache.command("clear")
@@ -60,8 +61,8 @@ def clear_command(stale: bool, older_than: float | None, cache_dir: Path | None,
     Programs that run keep those that they have loaded. With several conditions, all must hold.
     """
     directory = _store(cache_dir).directory
-    chosen = [e for e in entries(directory) if _is_chosen(e, stale, older_than)]
     with bad_input(str(directory)):
+        chosen = [e for e in entries(directory) if _is_chosen(e, stale, older_than)]
         files, nbytes = delete([*chosen, *leftovers(directory)])
     if as_json:
         click.echo(json.dumps({"path": str(directory), "deleted": files, "bytes": nbytes}))

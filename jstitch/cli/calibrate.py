@@ -8,6 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from jstitch.calibration import measure, store
+from jstitch.cli.console import plain_console
 from jstitch.passes.base.bandwidth_curve import BandwidthCurve
 from jstitch.passes.base.machine import Machine
 
@@ -24,7 +25,7 @@ def calibrate(show: bool, clear: bool, seconds: float) -> None:
     """
     if show and clear:
         raise click.UsageError("--show and --clear are two things: give one of them")
-    console, where = Console(), store.place()
+    console, where = plain_console(), store.place()
     if clear:
         console.print("forgotten" if store.clear(where) else "nothing was measured")
         return

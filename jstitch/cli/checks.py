@@ -12,7 +12,6 @@ import re
 import shutil
 import sqlite3
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -33,6 +32,7 @@ from jstitch.runtime.cache_contents import entries
 from jstitch.runtime.library_exchange import count
 from jstitch.runtime.library_file import open_database
 from jstitch.runtime.performance_library import library_path
+from jstitch.runtime.trusted import open_folder
 
 OLDEST_JAX, NEWEST_JAX = (0, 10, 2), (0, 13)  # the first tested, the first untested one
 LITTLE_ROOM = 1 << 30  # bytes of disk
@@ -136,9 +136,9 @@ def target(name: str) -> Finding:
 
 def cache_folder(name: str) -> Finding:
     folder = default_directory()
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=folder, prefix="doctor.", suffix=".tmp") as file:
-        file.write(b"written")
+    with open_folder(folder, make=True) as opened:
+        opened.write("doctor.txt", b"written")
+        opened.remove("doctor.txt")
     free, found = shutil.disk_usage(folder).free, entries(folder)
     text = f"{folder}: {len(found)} kernels, {sum(e.nbytes for e in found):,} bytes, {free / 1e9:.1f} GB free"
     if free < LITTLE_ROOM:

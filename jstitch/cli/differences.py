@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from jstitch.cli.console import plain_console
 from jstitch.inspection.bisect import Culprit, KernelEvidence
 from jstitch.inspection.compare import SHARES, Comparison, OutputComparison
 from jstitch.inspection.evidence import Range
@@ -100,9 +99,7 @@ def _show_comparison(comparison: Comparison) -> None:
     if comparison.failure is not None:
         click.echo(f"DIFFERENT: the stitched program does not run: {comparison.failure}")
         return
-    console = Console()
-    console.width = max(console.width, WIDTH) if not console.is_terminal else console.width
-    console.print(_table(comparison))
+    plain_console(WIDTH).print(_table(comparison))
     for output in comparison.outputs:
         if output.wrong is not None:
             click.echo(f"output {output.number}: {output.wrong}")
@@ -128,7 +125,7 @@ def _table(comparison: Comparison) -> Table:
     for name in (*names, "XLA's error", "our error", ""):
         table.add_column(name, justify="right", no_wrap=True)
     for output in comparison.outputs:
-        table.add_row(*map(escape, _row(output)))
+        table.add_row(*_row(output))
     return table
 
 

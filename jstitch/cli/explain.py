@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from rich.console import Console
 
+from jstitch.cli.console import plain_console
 from jstitch.cli.files import PINNED, InputError, make_options, planning_options
 from jstitch.cli.progress import progress
 from jstitch.cli.subjects import ARGS, SUBJECT, inspect_subject, read_subject
@@ -78,8 +78,6 @@ def _show(made: Any) -> None:
     if not isinstance(made, Explanation):
         click.echo("\n".join(map(str, made)))
         return
-    console = Console()
-    console.width = max(console.width, WIDTH) if not console.is_terminal else console.width
-    console.print(made)
+    plain_console(WIDTH).print(made)
     for line in made.notes():
         click.echo(line)

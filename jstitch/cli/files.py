@@ -20,6 +20,7 @@ from jstitch.frontend.mlir import ir
 from jstitch.frontend.safe_parse import LARGEST, safe_parse
 from jstitch.frontend.target import Target, find_target
 from jstitch.ir.graph import Graph
+from jstitch.ir.visible import visible
 from jstitch.options import PLANNERS, TUNES, CompileOptions
 from jstitch.plan_file import PlanFile, read_plan
 
@@ -35,7 +36,8 @@ class InputError(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"jstitch: {' '.join(self.format_message().split())}", err=True)
+        said = " ".join(self.format_message().split())
+        click.echo(f"jstitch: {visible(said, len(said))}", err=True)
 
 
 @contextmanager

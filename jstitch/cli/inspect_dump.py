@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import click
-from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
+from rich.text import Text
 
 from jstitch.cli.completion import complete_calls, complete_kernels, complete_stages
+from jstitch.cli.console import plain_console
 from jstitch.cli.files import InputError, bad_input
 from jstitch.cli.progress import progress
 from jstitch.codegen.cpu.build import assembly
@@ -29,11 +30,13 @@ from jstitch.inspection.dump_changes import Changes, compare
 from jstitch.inspection.dump_pairs import CallPair, pair_calls
 from jstitch.inspection.dumps import Call, DumpedKernel, Stage, find_call, read_dump
 from jstitch.inspection.memory_picture import draw_memory, memory_svg
+from jstitch.ir.visible import visible
 from jstitch.runtime.native_object import host_processor
 
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON value on standard output.")
 EXACT = click.option("--exact", is_flag=True, help="Names of values count: they change with every pass.")
 STAT = click.option("--stat", is_flag=True, help="Only which ops came, went and changed.")
+WIDTH = 200
 SHOWN = ("ir", "source", "memory", "ptx", "asm", "resources", "timeline")
 _LEXERS = {".py": "python", ".ptx": "ptx", ".json": "json"}
 
@@ -69,7 +72,7 @@ def _list(calls: tuple[Call, ...], as_json: bool) -> None:
         click.echo(json.dumps(rows, indent=1))
         return
     for call, row in zip(calls, rows, strict=True):
-        _console().print(_stage_table(call.folder.name, row["stages"]))
+        plain_console(WIDTH).print(_stage_table(call.folder.name, row["stages"]))
         if call.missing:
             numbers = ", ".join(f"{n:02d}" for n in call.missing)
             click.echo(f"jstitch: {call.folder.name}: the files with numbers {numbers} are missing", err=True)
@@ -164,7 +167,7 @@ def compare_command(
         click.echo(json.dumps([p.fields() for p in pairs], indent=1))
     elif stage is None and kernel is None:
         for pair in pairs:
-            _console().print(_pair_table(pair))
+            plain_console(WIDTH).print(_pair_table(pair))
     else:
         _print_chosen(pairs, stage, kernel, stat)
     _end(all(p.is_same for p in pairs))
@@ -189,9 +192,9 @@ def _pair_table(pair: CallPair) -> Table:
     for row in (*pair.stages, *pair.kernels):
         changes = row.changes
         if changes is None:
-            table.add_row(row.before or "", row.after or "", "", "[yellow]only here")
+            table.add_row(row.before or "", row.after or "", "", Text("only here", "yellow"))
             continue
-        lines = "" if changes.is_empty else "[yellow]differ"
+        lines = Text("" if changes.is_empty else "differ", "yellow")
         table.add_row(row.before, row.after, str(changes.ops), lines or "same")
     return table
 
@@ -265,20 +268,20 @@ def _show_resources(kernel: DumpedKernel) -> None:
         names = ("grid", "block", "shared_bytes", "bytes_read", "bytes_written")
         counts = (*(launch[name] for name in names), made.registers, made.spills)
         table.add_row(function, *(f"{count:,}" for count in counts))
-    _console().print(table)
+    plain_console(WIDTH).print(table)
 
 
 def _show_timeline(kernel: DumpedKernel) -> None:
     # Imported here because Numba compiles it, and the other commands work without Numba.
     from jstitch.cli.show_timeline import timeline_table
 
-    _console().print(timeline_table(kernel))
+    plain_console(WIDTH).print(timeline_table(kernel))
 
 
 _SHOW: dict[str, Callable[[DumpedKernel], None]] = {
     "ir": lambda kernel: _print(kernel.read("kernel.txt"), ".txt"),
     "source": lambda kernel: _print(kernel.read("py"), ".py"),
-    "memory": lambda kernel: _console().print(draw_memory(kernel.name, kernel.memory)),
+    "memory": lambda kernel: plain_console(WIDTH).print(draw_memory(kernel.name, kernel.memory)),
     "ptx": _show_ptx,
     "asm": _show_asm,
     "resources": _show_resources,
@@ -289,26 +292,26 @@ _SHOW: dict[str, Callable[[DumpedKernel], None]] = {
 # -- how it is printed -------------------------------------------------------------------------------------
 
 
-def _console() -> Console:
-    """As wide as it takes, where nobody's window limits it."""
-    console = Console()
-    console.width = console.width if console.is_terminal else max(console.width, 200)
-    return console
-
-
 def _print(text: str, suffix: str) -> None:
     """Coloured on a terminal, as it is elsewhere."""
-    console = Console()
+    text = "\n".join(map(_shown, text.splitlines()))
+    console = plain_console()
     if console.is_terminal and suffix in _LEXERS:
         console.print(Syntax(text, _LEXERS[suffix], theme="ansi_dark", word_wrap=True))
     else:
-        click.echo(text.rstrip("\n"))
+        click.echo(text)
+
+
+def _shown(line: str) -> str:
+    """A dump may be anybody's: what does not print is shown as an escape."""
+    plain = line.expandtabs()
+    return visible(plain, len(plain))
 
 
 def _print_changes(changes: Changes, before: str, after: str, stat: bool) -> None:
     colors = {"-": "red", "+": "green", "@": "cyan"}
     for line in () if stat else changes.unified(before, after):
-        click.echo(click.style(line, fg=colors.get(line[:1])))
+        click.echo(click.style(_shown(line), fg=colors.get(line[:1])))
     ops = changes.ops
     for what, counts in (("came", ops.came), ("went", ops.went), ("changed", ops.changed)):
         for name, count in counts.most_common():

@@ -12,9 +12,9 @@ from typing import Any, TextIO
 
 import click
 import jax
-from rich.console import Console
 from rich.table import Table
 
+from jstitch.cli.console import plain_console
 from jstitch.errors import JstitchWarning, ParseError
 from jstitch.runtime.device_name import cpu_device, gpu_device
 from jstitch.runtime.library_exchange import clear, count, export_lines, import_lines
@@ -67,7 +67,7 @@ def stats_command(cache_dir: Path | None, as_json: bool) -> None:
         return
     click.echo(f"{path}: {total} entries, {path.stat().st_size:,} bytes")
     if groups:
-        Console().print(_table(groups))
+        plain_console().print(_table(groups))
 
 
 def _gpus() -> list[str]:

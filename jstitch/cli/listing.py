@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from jstitch.cli.console import plain_console
 from jstitch.ir.ops import OPS
 from jstitch.ir.ops.support import where_it_runs
 from jstitch.passes.base.named_pass import NamedPass
@@ -50,12 +50,10 @@ def _show(rows: list[dict[str, object]], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return
-    console = Console()
-    console.width = max(console.width, WIDTH) if not console.is_terminal else console.width
     table = Table(*rows[0])
     for row in rows:
         table.add_row(*map(_cell, row.values()))
-    console.print(table)
+    plain_console(WIDTH).print(table)
 
 
 def _cell(value: object) -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import click
-from rich.console import Console
 
 from jstitch.cli.completion import complete_passes
+from jstitch.cli.console import plain_console
 from jstitch.cli.emit import EMIT, NEED_A_PLAN, NEED_KERNELS
 from jstitch.cli.files import (
     FILE,
@@ -117,7 +117,7 @@ def opt(
             done = run_job(module, Job(chosen, options, watch, emit), step)
     times = part_of("all", time.perf_counter() - begun, (read, *done.parts))
     if time_passes and not as_json:
-        Console(stderr=True).print(time_table(times))
+        plain_console(stderr=True).print(time_table(times))
     click.echo(_json(done, times, emit) if as_json else done.text, file=output)
 
 

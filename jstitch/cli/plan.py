@@ -10,8 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import click
-from rich.console import Console
 
+from jstitch.cli.console import plain_console
 from jstitch.cli.files import PINNED, REPRODUCER, InputError, make_options, planning_options, read_saved
 from jstitch.cli.pass_times import Part, part_of, parts_of, time_table
 from jstitch.cli.progress import progress
@@ -81,7 +81,7 @@ def _planned(subject: str, args: str | None, options: CompileOptions, time_passe
         made = plan_program(found.name, seen.calls, seen.records, step)
         ends.append(time.perf_counter())
     if time_passes:
-        Console(stderr=True).print(time_table(_times(ends, seen.calls)))
+        plain_console(stderr=True).print(time_table(_times(ends, seen.calls)))
     return made
 
 
@@ -113,9 +113,7 @@ def _show(made: ProgramPlan, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(made.to_json(), indent=1))
         return
-    console = Console()
-    console.width = max(console.width, WIDTH) if not console.is_terminal else console.width
-    console.print(made)
+    plain_console(WIDTH).print(made)
     for line in made.notes():
         click.echo(line)
 

@@ -19,7 +19,7 @@ def progress(total: int | None = None, patience: float = PATIENCE) -> Iterator[C
     total: steps in all, None where nobody knows. Nothing is written when standard error is no terminal.
     """
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     task, begun = bar.add_task("", total=total), 0
     timer = threading.Timer(patience, bar.start)

@@ -22,12 +22,14 @@ from jstitch.frontend.observe import Built, Observed, begin
 from jstitch.ir.graph import Graph
 from jstitch.ir.printer import print_graph
 from jstitch.ir.verify import check
+from jstitch.ir.visible import LONGEST_NAME
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
 from jstitch.passes.base.run_passes import Step
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.follow_pins import Pins
 from jstitch.passes.fuse.print_plan import print_plan
+from jstitch.runtime.trusted import open_unlinked
 
 SCHEMA = 1  # of a kernel's .json
 AFTER = "after_"  # a pass's name follows
@@ -63,7 +65,8 @@ class Dump:
         """Write one file; a folder that cannot be written costs a warning and the rest of the dump."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(content + "\n")
+            with open(folder / name, "w", encoding="utf-8", errors="replace", opener=open_unlinked) as file:
+                file.write(content + "\n")
         except OSError as error:
             self.folder = None
             warnings.warn(
@@ -154,6 +157,7 @@ def open_dump(context: Context, name: str) -> Dump:
     """The dump of one stitched call, in a folder of its own."""
     folder, options = None, context.options
     if options.dump_dir is not None:
-        safe = "".join(c if c.isalnum() or c in "-_" else "_" for c in name)
+        safe = "".join(c if c.isalnum() or c in "-_" else "_" for c in name[:LONGEST_NAME])
+        safe = safe.encode()[:LONGEST_NAME].decode(errors="ignore")
         folder = Path(options.dump_dir) / f"{safe}_{next(_calls)}"
     return Dump(folder, options.print_after, options.verify, begin(name, context), told=True)

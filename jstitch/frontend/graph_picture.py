@@ -53,7 +53,7 @@ class _Drawing:
     def _node(self, op: Op) -> pydot.Node:
         first = op.results[0] if op.results else None
         label = f"{self.names.get(first, '') if first else ''} {op.name.rpartition('.')[2]}"
-        where = f"\\n{op.loc}" if op.loc else ""
+        where = "\\n" + op.loc.replace("\\", "\\\\") if op.loc else ""
         kind = f"\\n{first.type}" if first else ""
         return pydot.Node(self._name(op), label=f"{label}{kind}{where}")
 

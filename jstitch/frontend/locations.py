@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from jstitch.frontend.mlir import ir
+from jstitch.ir.visible import LONGEST_NAME, visible
 
 _LINE = re.compile(r"^(?P<file>.*):(?P<line>\d+)(?: \((?P<function>.*)\))?$")
 
@@ -16,7 +17,7 @@ def describe_location(location: ir.Location) -> str:
     """
     match location:
         case ir.FileLineColLoc():
-            return f"{location.filename}:{location.start_line}"
+            return f"{visible(location.filename)}:{location.start_line}"
         case ir.CallSiteLoc():
             return describe_location(location.callee) or describe_location(location.caller)
         case ir.NameLoc():
@@ -31,13 +32,15 @@ def describe_scope(location: ir.Location) -> str:
     """The names around an op, as JAX writes them before the op's own: `jit(step)/jvp(norm)`; or ""."""
     if not isinstance(location, ir.NameLoc) or isinstance(location.child_loc, ir.FileLineColLoc):
         return ""
-    return str(location.name_str).rpartition("/")[0]
+    names = str(location.name_str).rpartition("/")[0]
+    return "/".join(visible(name, LONGEST_NAME) for name in names.split("/"))
 
 
 def _describe_named(location: ir.NameLoc) -> str:
     child = location.child_loc
     if isinstance(child, ir.FileLineColLoc):
-        return f"{child.filename}:{child.start_line} ({location.name_str})"
+        function = visible(location.name_str, LONGEST_NAME)
+        return f"{visible(child.filename)}:{child.start_line} ({function})"
     return describe_location(child)
 
 

@@ -25,6 +25,7 @@ from jstitch.frontend.observe import enclosing, needs_stand_in
 from jstitch.frontend.op_times import with_times
 from jstitch.frontend.rewrite import rewrite
 from jstitch.frontend.target import PLATFORMS, find_target
+from jstitch.ir.visible import LONGEST_NAME, visible
 from jstitch.passes.base.context import Context
 from jstitch.runtime.collector import collector_paused
 from jstitch.runtime.report import note, recording
@@ -95,9 +96,10 @@ def _leave(
 
 def _label(ctx: Any, name: str) -> str:
     """The call with the transformations around it: `transpose(jvp(f))`."""
+    shown = visible(str(name), LONGEST_NAME)
     for transform in reversed(_jax.transforms_of(ctx)):
-        name = f"{transform}({name})"
-    return str(name)
+        shown = f"{transform}({shown})"
+    return shown
 
 
 def _place(jaxpr: Any) -> str:

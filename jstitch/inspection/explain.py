@@ -18,6 +18,7 @@ from jstitch.inspection.opaque import say_which, why_opaque
 from jstitch.inspection.remedies import REMEDIES, call_remedy, remedy
 from jstitch.inspection.why_kernel import why_schedule, why_schemes, why_tiling
 from jstitch.ir.graph import Op
+from jstitch.ir.visible import visible
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.chunk.chunk_rows import said_of
@@ -37,7 +38,7 @@ def explain_program(name: str, seen: Inspected, step: Step = lambda what: None) 
     calls = [_call(call, names, records.get(n), step) for n, call in enumerate(seen.calls)]
     plain = (r for r in seen.records if "observed" not in r.details and r.reason)
     stayed = [CallStory(r.name, reason=r.reason or "", remedy=call_remedy(r.reason or "")) for r in plain]
-    return Explanation(name, target_name(seen.calls), (*calls, *stayed))
+    return Explanation(visible(name), target_name(seen.calls), (*calls, *stayed))
 
 
 def _call(seen: Observed, names: KernelNames, record: Record | None, step: Step) -> CallStory:

@@ -22,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jstitch.codegen.memory_map import Area, LaneMap
+from jstitch.ir.visible import visible
 
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
 """Okabe and Ito's, which colour-blind readers can tell apart; every field has its name as well."""
@@ -37,13 +38,14 @@ _SVG = _FONTS.sub("", inspect.signature(Console.export_svg).parameters["code_for
 def draw_memory(kernel: str, memory: Sequence[LaneMap]) -> Group:
     """For rich to print."""
     if not memory:
-        return Group(Text(f"{kernel}: nothing is kept between stages; every value is in a register"))
+        return Group(Text(f"{visible(kernel)}: nothing is kept between stages; every value is in a register"))
     return Group(*(part for lane in memory for part in _draw(kernel, lane)))
 
 
 def memory_svg(kernel: str, memory: Sequence[LaneMap]) -> str:
     """The picture as SVG that refers to nothing outside itself."""
     console = Console(record=True, width=SVG_WIDTH, file=io.StringIO(), force_terminal=True)
+    kernel = visible(kernel)
     console.print(draw_memory(kernel, memory))
     return console.export_svg(title=f"memory of {kernel}", code_format=_SVG)
 
@@ -53,11 +55,11 @@ def _draw(kernel: str, lane: LaneMap) -> Iterator[Table | Text]:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
     table.add_column("bytes", justify="right", no_wrap=True)
     for n, note in enumerate(lane.stages):
-        table.add_column(f"{n} {note}", width=WIDTH)
+        table.add_column(Text(f"{n} {visible(note)}"), width=WIDTH)
     colors = dict(zip(dict.fromkeys(a.name for a in lane.areas), itertools.cycle(COLORS), strict=False))
     for label, height, areas in _rows(lane):
         cells = [_cell(n, areas, colors, height) for n in range(len(lane.stages))]
-        table.add_row(label, *cells)
+        table.add_row(Text(label), *cells)
     yield table
     yield _legend(lane, colors)
 
@@ -65,7 +67,7 @@ def _draw(kernel: str, lane: LaneMap) -> Iterator[Table | Text]:
 def _title(kernel: str, lane: LaneMap) -> str:
     times = f", {lane.times} lanes alike" if lane.times > 1 else ""
     teams = f"; the first of {lane.teams} teams, {lane.stride:,} bytes each" if lane.stride else ""
-    return f"{kernel}, phase {lane.phase}, lane {lane.lane}{times}: {lane.nbytes:,} bytes{teams}"
+    return f"{visible(kernel)}, phase {lane.phase}, lane {lane.lane}{times}: {lane.nbytes:,} bytes{teams}"
 
 
 def _rows(lane: LaneMap) -> Iterator[tuple[str, int, list[Area]]]:
@@ -88,7 +90,7 @@ def _cell(stage: int, areas: Iterable[Area], colors: dict[str, str], height: int
     text = Text()
     for line in range(height):
         for area in here:
-            label = f"{area.name} " if line == 0 else ""
+            label = f"{visible(area.name)} " if line == 0 else ""
             share, fill = WIDTH // len(here), REGISTERS if area.offset is None else ARENA
             text.append(label[:share].ljust(share, fill), colors[area.name])
         text.append("\n" if line < height - 1 else "")
@@ -100,5 +102,6 @@ def _legend(lane: LaneMap, colors: dict[str, str]) -> Text:
     for area in lane.areas:
         text.append("  ██ ", colors[area.name])
         where = "registers" if area.offset is None else f"[{area.offset}, {area.offset + area.nbytes})"
-        text.append(f"{area.name}: {area.what}, {where}, stages {area.first} to {area.last}\n")
+        said = f"{area.name}: {area.what}, {where}, stages {area.first} to {area.last}"
+        text.append(f"{visible(said)}\n")
     return text

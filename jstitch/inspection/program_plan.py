@@ -23,6 +23,7 @@ from jstitch.inspection.kernel_facts import KernelFacts, KernelMaker
 from jstitch.inspection.labels import Frame, frames_of, source_line
 from jstitch.inspection.pin_plan import pin_plan
 from jstitch.inspection.shown import Printed, Shown
+from jstitch.ir.visible import visible
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
 from jstitch.passes.chunk.chunk_rows import said_of
 from jstitch.passes.fuse.absorb_updates import absorb_updates
@@ -176,7 +177,7 @@ def plan_program(
     stayed = [CallPlan(r.name, (), r.reason) for r in records if "observed" not in r.details and r.reason]
     planner = seen[0].options.planner if seen else "none"
     pins = partial(pin_plan, calls, tuple(seen))
-    return ProgramPlan(name, target_name(seen), planner, (*calls, *stayed), pins)
+    return ProgramPlan(visible(name), target_name(seen), planner, (*calls, *stayed), pins)
 
 
 def _call(seen: Observed, names: KernelNames, step: Step) -> CallPlan:

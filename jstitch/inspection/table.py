@@ -32,8 +32,7 @@ def html(table: Printed, notes: Iterable[str]) -> str:
 
 def rules(title: str, rows: Iterable[tuple[str, str, str, str]]) -> Printed:
     """A table of edges: what, the rule, the reason, the remedy."""
-    table = _titled(title)
-    table.show_lines = True
+    table = _titled(title, show_lines=True)
     for head in ("edge", "rule", "why", "remedy"):
         table.add_column(head, overflow="fold")
     for row in rows:
@@ -51,6 +50,7 @@ def build(title: str, heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Pr
     return table
 
 
-def _titled(title: str) -> Printed:
-    """Names are text, whatever they look like: `[link=...]` means something to rich."""
-    return Printed(title=Text(title, "table.title"), title_justify="left", min_width=min(110, len(title)))
+def _titled(title: str, *, show_lines: bool = False) -> Printed:
+    """Names in the title are no markup. rich makes titles italic when they are text of its own."""
+    shown = Text(title, "table.title")
+    return Printed(title=shown, title_justify="left", min_width=min(110, len(title)), show_lines=show_lines)

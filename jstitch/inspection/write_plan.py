@@ -13,8 +13,8 @@ from typing import Any
 import tomlkit
 from tomlkit.items import AoT, Array, Table
 
-from jstitch.runtime.whole_file import write_text
 from jstitch.plan_file import FORMAT, Line, PinnedCall, PinnedKernel, PlanFile
+from jstitch.runtime.whole_file import write_text
 
 ABOUT = """\
 The kernels that jstitch makes of {name}, by `jstitch plan --save`. To build these, whatever models

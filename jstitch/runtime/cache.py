@@ -3,18 +3,17 @@
     entry ::= magic, payload length, label length, SHA-256 of (key, label, payload), label, payload
 
 A file is written under a temporary name and renamed, so a reader sees a whole entry or none. An entry that
-is truncated, corrupt or of another format is deleted and built again. A cache that cannot be read or written
-(missing rights, full disk) costs one warning and is otherwise as if it were empty. When the sum of sizes
-passes the bound, the entries used longest ago go first.
+is truncated, corrupt or of another format is deleted and built again. Nothing is read that others may have
+written (trusted.py). A cache that cannot be read or written, or must not (missing rights, full disk, somebody
+else's), costs one warning and is otherwise as if it were empty. When the sum of sizes passes the bound, the
+entries used longest ago go first.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
-import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -27,6 +26,7 @@ import platformdirs
 from jstitch.errors import JstitchWarning
 from jstitch.options import CompileOptions
 from jstitch.runtime.telemetry import COMPILATION, HITS, MISSES, emit, logger
+from jstitch.runtime.trusted import TEMPORARY, Folder, Found, UntrustedError, open_folder, open_unlinked
 
 MAGIC = b"jstitch\x02"
 SUFFIX = ".kernel"
@@ -36,6 +36,8 @@ STALE_SECONDS = 3600.0  # temporary files older than this belong to a writer tha
 _TOUCH_SECONDS = 3600.0  # an entry's time of last use is kept to this accuracy
 DEFAULT_LIMIT = 1 << 30
 _LONGEST_LABEL = 1 << 12
+_SHARES = 16  # of the limit: what a process writes before it looks again at what others have written
+_WRITABLE = "set JSTITCH_CACHE_DIR to a writable folder"
 
 
 def default_directory() -> Path:
@@ -62,26 +64,20 @@ class KernelCache:
     directory: Path = field(default_factory=default_directory)
     limit: int = DEFAULT_LIMIT
     _warned: bool = field(default=False, init=False)
-    _written: int | None = field(default=None, init=False)
+    _left: int = field(default=0, init=False)
+    _since: int | None = field(default=None, init=False)
 
     def get(self, key: str) -> bytes | None:
         """The payload stored under `key` (a hexadecimal digest), or None."""
-        path = self._path(key)
+        name = f"{key}{SUFFIX}"
         try:
-            data = path.read_bytes()
+            with open_folder(self.directory) as folder:
+                return self._taken(folder, name, key, folder.read(name))
         except FileNotFoundError:
             return None
         except OSError as error:
-            self._warn(f"cannot read {path}: {error}")
+            self._warn(f"cannot read {self.directory / name}", error)
             return None
-        payload = _decode(key, data)
-        if payload is None:
-            if not data.startswith(_OLD):
-                self._warn(f"found a damaged entry, building it again: {path}")
-            _remove(path)
-            return None
-        self._touch(path)
-        return payload
 
     def obtain(self, key: str, name: str, label: Label, make: Callable[[], bytes]) -> bytes:
         """The payload under `key`, which is made and stored where it is missing. name: for those who watch.
@@ -105,59 +101,77 @@ class KernelCache:
 
     def put(self, key: str, payload: bytes, label: Label = NO_LABEL) -> None:
         """Store `payload`; a failure is one warning."""
-        path = self._path(key)
-        temporary = path.with_name(f"{key}.{os.getpid()}.{threading.get_ident()}.tmp")
         data = _encode(key, payload, label)
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(data)
-            os.replace(temporary, path)
+            with open_folder(self.directory, make=True) as folder:
+                folder.write(f"{key}{SUFFIX}", data)
         except OSError as error:
-            _remove(temporary)
-            self._warn(f"cannot write to {self.directory}: {error}")
+            self._warn(f"cannot write to {self.directory}", error)
             return
         self._account(len(data))
 
     def sweep(self) -> int:
         """Delete leftovers of killed writers, then the oldest entries beyond the limit; the bytes left."""
-        entries = []
-        now = time.time()
-        for path, stat in listing(self.directory):
-            if path.suffix == ".tmp" and now - stat.st_mtime > STALE_SECONDS:
-                _remove(path)
-            elif path.suffix == SUFFIX:
-                entries.append((stat.st_mtime, stat.st_size, path))
+        try:
+            with open_folder(self.directory) as folder:
+                return self._sweep(folder)
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            self._warn(f"cannot clean {self.directory}", error)
+            return 0
+
+    def _sweep(self, folder: Folder) -> int:
+        entries, now = [], time.time()
+        for name, found in folder.files():
+            if name.endswith(TEMPORARY) and is_apart(found.st_mtime, now, STALE_SECONDS):
+                folder.remove(name)
+            elif name.endswith(SUFFIX):
+                entries.append((last_use(found.st_mtime, now), found.st_size, name))
         total = sum(size for _, size, _ in entries)
-        for _, size, path in sorted(entries):
+        for _, size, name in sorted(entries):
             if total <= self.limit:
                 break
-            _remove(path)
+            folder.remove(name)
             total -= size
         return total
 
-    def _path(self, key: str) -> Path:
-        return self.directory / f"{key}{SUFFIX}"
-
-    def _touch(self, path: Path) -> None:
-        """Remember the use, for the eviction order; not on every hit, and best effort."""
-        try:
-            if time.time() - path.stat().st_mtime > _TOUCH_SECONDS:
-                os.utime(path)
-        except OSError:
-            pass
+    def _taken(self, folder: Folder, name: str, key: str, found: Found) -> bytes | None:
+        """The payload of what was read; what is damaged goes."""
+        payload = _decode(key, found.data)
+        if payload is None:
+            if not found.data.startswith(_OLD):
+                self._warn(f"found a damaged entry, building it again: {self.directory / name}")
+            folder.remove(name)
+        elif is_apart(found.used, time.time(), _TOUCH_SECONDS):
+            folder.touch(name)
+        return payload
 
     def _account(self, written: int) -> None:
-        """Sweep at this process's first write and whenever what it knows of passes the limit."""
-        known = None if self._written is None else self._written + written
-        if known is None or known > self.limit:
-            known = self.sweep()
-        self._written = known
+        """Sweep at this process's first write, and when it has written a share of the limit since."""
+        since = None if self._since is None else self._since + written
+        if since is None or self._left + since > self.limit or since > self.limit // _SHARES:
+            self._left, since = self.sweep(), 0
+        self._since = since
 
-    def _warn(self, message: str) -> None:
-        if not self._warned:
-            self._warned = True
-            advice = "Kernels still work; set JSTITCH_CACHE_DIR to a writable folder."
-            warnings.warn(f"jstitch kernel cache: {message}. {advice}", JstitchWarning, stacklevel=3)
+    def _warn(self, message: str, error: OSError | None = None) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        if error is not None:
+            remedy = error.remedy if isinstance(error, UntrustedError) else _WRITABLE
+            message = f"{message}: {error}. Kernels still work; {remedy}"
+        warnings.warn(f"jstitch kernel cache: {message}.", JstitchWarning, stacklevel=4)
+
+
+def is_apart(then: float, now: float, seconds: float) -> bool:
+    """Whether a file's time is that far from now, in the past or, after the clock was set, in the future."""
+    return abs(now - then) > seconds
+
+
+def last_use(then: float, now: float) -> float:
+    """For the order of eviction. Of times in the future nothing is known: they are the oldest."""
+    return then if then <= now + _TOUCH_SECONDS else 0.0
 
 
 def _encode(key: str, payload: bytes, label: Label) -> bytes:
@@ -183,7 +197,7 @@ def _decode(key: str, data: bytes) -> bytes | None:
 def read_label(path: Path) -> Label | None:
     """Of the entry in a file; None for another format, or when it is gone. Does not check the payload."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_unlinked) as file:
             magic, _, noted, _ = _HEADER.unpack(file.read(_HEADER.size))
             if magic != MAGIC or noted > _LONGEST_LABEL:
                 return None
@@ -191,28 +205,6 @@ def read_label(path: Path) -> Label | None:
     except (OSError, ValueError, TypeError, struct.error):
         return None
     return Label(str(target), str(made_with))
-
-
-def listing(directory: Path) -> list[tuple[Path, os.stat_result]]:
-    """Files of a cache's folder that are there now."""
-    found = []
-    try:
-        with os.scandir(directory) as items:
-            for item in items:
-                try:
-                    found.append((Path(item.path), item.stat()))
-                except OSError:  # another process deleted it
-                    continue
-    except OSError:
-        pass
-    return found
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError:
-        pass
 
 
 @cache

@@ -6,12 +6,15 @@ stays.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jstitch.runtime.cache import STALE_SECONDS, SUFFIX, Label, listing, read_label
+from jstitch.runtime.cache import STALE_SECONDS, SUFFIX, Label, is_apart, read_label
+from jstitch.runtime.trusted import TEMPORARY, open_folder
 
 UNKNOWN = Label("unknown", "another version's format")
 
@@ -27,18 +30,18 @@ class Entry:
 
 
 def entries(directory: Path) -> list[Entry]:
-    """In no order; [] for a folder that is not there."""
-    files = ((path, stat) for path, stat in listing(directory) if path.suffix == SUFFIX)
-    return [Entry(path, stat.st_size, stat.st_mtime, read_label(path) or UNKNOWN) for path, stat in files]
+    """In no order; [] for a folder that is not there. Raises UntrustedError, OSError."""
+    files = ((path, found) for path, found in _files(directory) if path.suffix == SUFFIX)
+    return [Entry(path, found.st_size, found.st_mtime, read_label(path) or UNKNOWN) for path, found in files]
 
 
 def leftovers(directory: Path) -> list[Entry]:
-    """Files of writers that were killed."""
+    """Files of writers that were killed. Raises UntrustedError, OSError."""
     now = time.time()
     return [
-        Entry(path, stat.st_size, stat.st_mtime, UNKNOWN)
-        for path, stat in listing(directory)
-        if path.suffix == ".tmp" and now - stat.st_mtime > STALE_SECONDS
+        Entry(path, found.st_size, found.st_mtime, UNKNOWN)
+        for path, found in _files(directory)
+        if path.suffix == TEMPORARY and is_apart(found.st_mtime, now, STALE_SECONDS)
     ]
 
 
@@ -49,3 +52,9 @@ def delete(found: Iterable[Entry]) -> tuple[int, int]:
         entry.path.unlink(missing_ok=True)
         files, nbytes = files + 1, nbytes + entry.nbytes
     return files, nbytes
+
+
+def _files(directory: Path) -> list[tuple[Path, os.stat_result]]:
+    with suppress(FileNotFoundError), open_folder(directory) as folder:
+        return [(directory / name, found) for name, found in folder.files()]
+    return []

@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from jstitch.runtime.trusted import PRIVATE_FILE
+
 try:
     import fcntl
 except ImportError:  # not a POSIX system: no locks between processes
     fcntl = None  # type: ignore[assignment]
 
 _POLL_SECONDS = 0.02
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # a lock of others' choosing is none
 
 
 @contextmanager
@@ -25,7 +28,7 @@ def locked(path: Path, seconds: float = 30.0) -> Iterator[bool]:
 
     Every `with` is a holder of its own, in one process too. Raises OSError when the file cannot be opened.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | _NO_LINK, PRIVATE_FILE)
     try:
         yield _acquire(handle, time.monotonic() + seconds)
     finally:

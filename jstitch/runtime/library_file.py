@@ -4,6 +4,7 @@
     older schema, or damaged     ->  moved aside with one warning, and begun anew
     newer schema                 ->  left alone with one warning; this process remembers what it measures
     folder cannot be written     ->  what can be read is read; the rest is remembered by this process
+    others may have written it   ->  left alone with one warning (trusted.py), as if it were empty
 
 Files are created and moved under a lock file, so processes that start together agree on one file.
 """
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from jstitch.errors import JstitchWarning
 from jstitch.runtime.file_lock import locked
+from jstitch.runtime.trusted import PRIVATE_FILE, UntrustedError, open_folder
 
 SCHEMA = 1
 """Counted up with every change of the tables; `PRAGMA user_version` of the file."""
@@ -64,6 +66,9 @@ def open_database(path: Path) -> sqlite3.Connection:
                     raise
                 warn(f"{path} is damaged ({error}); it is moved aside to {_move_aside(path, 'damaged')}")
                 return _open(path)
+    except UntrustedError as error:
+        warn(f"{error}; what is measured is kept for this process only: {error.remedy}")
+        return _in_memory()
     except (OSError, sqlite3.Error) as error:
         warn(f"cannot write {path} ({error}); what is measured is kept for this process only")
         return _copied(path)
@@ -75,18 +80,25 @@ def warn(message: str) -> None:
 
 @contextmanager
 def _creating(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(path.with_name(path.name + ".lock")):
-        yield
+    """SQLite opens files by their names: nobody else can change them where the folder is ours."""
+    lock = path.with_name(path.name + ".lock")
+    with open_folder(path.parent, make=True, follow=True) as folder:
+        folder.make(lock.name)
+        for suffix in ("", *_SIDE_FILES):
+            folder.check(f"{path.name}{suffix}")
+        with locked(lock):
+            yield
 
 
 def _open(path: Path) -> sqlite3.Connection:
+    path.touch(PRIVATE_FILE)  # what SQLite puts beside it gets its mode
     connection = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         fresh = connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
         if not fresh and version != SCHEMA:
             raise _OtherSchemaError(version)
+        connection.execute("PRAGMA trusted_schema=OFF")
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
         if fresh:

@@ -29,6 +29,7 @@ from jstitch.ir.schedule import Schedule
 from jstitch.runtime.cache import default_directory
 from jstitch.runtime.library_file import open_database, warn
 from jstitch.runtime.telemetry import VERDICTS, emit
+from jstitch.runtime.trusted import open_folder
 
 FILE = "performance.db"
 _STORE = """
@@ -218,7 +219,8 @@ def lock_path(path: Path) -> Path | None:
     """The file whose lock says that somebody is measuring; None where there cannot be one."""
     lock = path.with_name("measuring.lock")
     try:
-        lock.touch()
+        with open_folder(path.parent, follow=True) as folder:
+            folder.make(lock.name)
     except OSError:
         return None
     return lock

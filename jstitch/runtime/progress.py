@@ -8,5 +8,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 def budget_bar() -> Progress:
     """On standard error, gone when it is closed; its tasks' totals are seconds."""
-    columns = (TextColumn("jstitch measures {task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("jstitch measures {task.description}", markup=False),
+        BarColumn(),
+        TimeElapsedColumn(),
+    )
     return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -22,6 +22,7 @@ from jstitch.passes.base.plan import FREE_ELEMENTS, FusionPattern
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 MOST = 1 << 21  # numbers in remembered structures; then all are forgotten
+MOST_KINDS = 1 << 15  # of ops that are told apart; then they get new numbers, and nothing else happens
 
 _numbers = itertools.count()
 _kinds: dict[Hashable, int] = {}
@@ -84,6 +85,8 @@ def _new_kind(op: Op) -> int:
     types = (tuple(v.type for v in op.operands), tuple(v.type for v in op.results))
     try:
         attrs = tuple(sorted((name, _hashable(value)) for name, value in op.attrs.items()))
+        if len(_kinds) >= MOST_KINDS:
+            _kinds.clear()
         return _kinds.setdefault((op.name, attrs, types), next(_numbers))
     except TypeError:
         return -1

@@ -114,3 +114,17 @@ def test_old_structures_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     patterns = [whole(Graph((x,), (op,), op.results)) for op in made]
     assert len(structure(patterns[0]) or ()) > 3
     assert [count(p, None) for p in (*patterns, patterns[2], patterns[0])] == [1, 2, 3, 3, 4]
+
+
+def test_kinds_are_forgotten_and_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that plans for days keeps a bounded number of them, and two kinds never share a number."""
+    monkeypatch.setattr(structures, "MOST_KINDS", 5)
+    seen = set()
+    for n in range(50):
+        x = Value(TensorType((n + 1, 3), DType.F32))
+        op = build.elementwise("stablehlo.exponential", x)
+        found = structure(whole(Graph((x,), (op,), op.results)))
+        assert found is not None
+        assert found[0] not in seen
+        seen.add(found[0])
+        assert len(structures._kinds) <= 5

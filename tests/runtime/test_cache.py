@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jstitch.errors import JstitchWarning
+from jstitch.runtime import trusted
 from jstitch.runtime.cache import SUFFIX, KernelCache
 
 KEY = "ab" * 32
@@ -91,12 +92,12 @@ def test_read_only_directory(cache: KernelCache) -> None:
 def test_full_disk_leaves_nothing_behind(cache: KernelCache, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.put("cd" * 32, DATA)
 
-    def half_written(path: Path, data: bytes) -> int:
-        with path.open("wb") as file:
+    def half_written(handle: int, data: bytes) -> None:
+        with os.fdopen(handle, "wb") as file:
             file.write(data[: len(data) // 2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", half_written)
+    monkeypatch.setattr(trusted, "write_all", half_written)
     with pytest.warns(JstitchWarning, match="No space left"):
         cache.put(KEY, DATA)
     assert cache.get(KEY) is None

@@ -26,6 +26,7 @@ from jstitch.inspection.report.frame_data import frame_data
 from jstitch.inspection.report.kernel_data import kernel_data, kernels_by_ops, schedules_of
 from jstitch.inspection.report.texts import Strings, shorten, source_lines
 from jstitch.ir.graph import Op
+from jstitch.ir.visible import visible
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.plan_file import PlanFile
@@ -55,7 +56,7 @@ def report_data(
     shown = {
         "schema": SCHEMA,
         "version": _version(),
-        "name": shorten(name),
+        "name": visible(name),
         "target": plan.target,
         "planner": plan.planner,
         "colours": list(COLOURS),

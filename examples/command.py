@@ -17,7 +17,7 @@ from examples.common import NAMES, Row, measure
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(NAMES))
 @click.option("--all", "everything", is_flag=True, help="All of them.")
-@click.option("--steps", type=click.IntRange(min=1), default=80, show_default=True, help="Training steps.")
+@click.option("--steps", type=click.IntRange(min=1), default=40, show_default=True, help="Training steps.")
 @click.option("--small", is_flag=True, help="Tiny sizes, for a quick look.")
 @click.option("--floor", is_flag=True, help="Measure jax.jit against itself, too: what noise does.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write all numbers here.")

@@ -26,7 +26,7 @@ KEPT = np.cumprod(1 - np.linspace(1e-4, 0.02, STEPS))  # of the image's variance
 class Config:
     size: int = 32
     width: int = 16
-    batch: int = 8
+    batch: int = 4
 
 
 SMALL = Config(size=8, width=8, batch=2)

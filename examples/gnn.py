@@ -40,13 +40,12 @@ def init(key: Array, config: Config) -> Params:
     width = config.width
 
     def layer(key: Array) -> Params:
-        message, own, sender, receiver = jax.random.split(key, 4)
+        message, own, attend = jax.random.split(key, 3)
         return {
             "message": glorot(message, (width, width)),
             "own": glorot(own, (width, width)),
             "bias": jnp.zeros(width),
-            "sender": 0.1 * jax.random.normal(sender, (width,)),
-            "receiver": 0.1 * jax.random.normal(receiver, (width,)),
+            "attend": width**-0.5 * jax.random.normal(attend, (width,)),
             "scale": jnp.ones(width),
         }
 
@@ -66,11 +65,11 @@ def segment_softmax(scores: Array, segments: Array, count: int) -> Array:
 
 def pass_messages(p: Params, x: Array, senders: Array, receivers: Array) -> Array:
     """x: (nodes, width); an edge leads from its sender to its receiver."""
-    messages = x @ p["message"]
-    scores = jax.nn.leaky_relu((messages @ p["sender"])[senders] + (x @ p["receiver"])[receivers], 0.2)
+    own, messages = x @ p["own"] + p["bias"], (x @ p["message"])[senders]
+    scores = jax.nn.leaky_relu(messages + own[receivers], 0.2) @ p["attend"]
     weights = segment_softmax(scores, receivers, len(x))
-    heard = segment_sum(weights[:, None] * messages[senders], receivers, len(x))
-    x = x + jax.nn.relu(heard + x @ p["own"] + p["bias"])
+    heard = segment_sum(weights[:, None] * messages, receivers, len(x))
+    x = x + jax.nn.relu(heard + own)
     return x * jax.lax.rsqrt(jnp.mean(x**2, -1, keepdims=True) + 1e-6) * p["scale"]
 
 

@@ -27,8 +27,8 @@ class Config:
     length: int = 64
     width: int = 128
     heads: int = 4
-    layers: int = 3
-    batch: int = 16
+    layers: int = 2
+    batch: int = 8
     dropout: float = 0.1
 
 

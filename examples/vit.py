@@ -27,8 +27,8 @@ class Config:
     patch: int = 4
     width: int = 96
     heads: int = 4
-    layers: int = 4
-    batch: int = 16
+    layers: int = 3
+    batch: int = 8
 
 
 SMALL = Config(size=8, width=16, heads=2, layers=2, batch=4)

@@ -10,6 +10,7 @@ The dumps shown are those of README's own example, so run it with the jax releas
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import sys
 import tempfile
@@ -27,6 +28,7 @@ from jstitch.ir.ops.support import where_it_runs
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+EXAMPLES = ROOT / "benchmarks" / "results" / "2026-11-26-examples-cpu.json"
 _PART = re.compile(r"(<!-- generated: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -59,6 +61,18 @@ def option_table() -> str:
         if found is None:
             raise LookupError(f"Expected '{name}: ...' in the docstring of CompileOptions, found nothing.")
         rows.append(f"| `{name}` | `JSTITCH_{name.upper()}` | {found[1]} |")
+    return "\n".join(rows)
+
+
+def example_table() -> str:
+    """One row per program of examples/, as measured."""
+    heads = ("program", "losses", "kernels", "x", "noise")
+    rows = [f"| {' | '.join(heads)} |", "| --- | --- | --- | --- | --- |"]
+    for row in json.loads(EXAMPLES.read_text())["programs"]:
+        losses = "equal" if row["complaint"] is None else "differ"
+        kernels = f"{row['xla']['kernels']}, {row['jstitch']['kernels']}"
+        ratios = (f"{row[name]['value']:.2f}" for name in ("ratio", "floor"))
+        rows.append(f"| `{row['name']}` | {losses} | {kernels} | {' | '.join(ratios)} |")
     return "\n".join(rows)
 
 
@@ -98,6 +112,7 @@ def source_body() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "op table": op_table,
     "option table": option_table,
+    "example table": example_table,
     "dump names": _dumped("names"),
     "dump input": _dumped("input.mlir", "mlir"),
     "dump graph": _dumped("clone_broadcasts.txt"),

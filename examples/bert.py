@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from examples.common import Jit, Program, main
+from examples.common import Jit, Program, main, normal
 
 Params = Any
 PAD, CLS = 0, 1
@@ -35,31 +35,33 @@ class Config:
 SMALL = Config(vocabulary=50, length=12, width=32, heads=2, layers=1, batch=4)
 
 
-def dense(key: Array, inputs: int, outputs: int) -> Params:
-    return {"w": 0.02 * jax.random.normal(key, (inputs, outputs)), "b": jnp.zeros(outputs)}
+def dense(random: np.random.Generator, inputs: int, outputs: int) -> Params:
+    return {"w": normal(random, 0.02, inputs, outputs), "b": jnp.zeros(outputs)}
 
 
 def norm(width: int) -> Params:
     return {"scale": jnp.ones(width), "b": jnp.zeros(width)}
 
 
-def init(key: Array, config: Config) -> Params:
-    width = config.width
-    token, position, pooler, head, *layers = jax.random.split(key, 4 + config.layers)
-
-    def layer(key: Array) -> Params:
-        names = {"query": width, "key": width, "value": width, "out": width, "up": 4 * width}
-        *keys, last = jax.random.split(key, len(names) + 1)
-        made = {name: dense(k, width, n) for k, (name, n) in zip(keys, names.items(), strict=True)}
-        return made | {"down": dense(last, 4 * width, width), "norm1": norm(width), "norm2": norm(width)}
-
+def init_layer(random: np.random.Generator, width: int) -> Params:
     return {
-        "token": 0.02 * jax.random.normal(token, (config.vocabulary, width)),
-        "position": 0.02 * jax.random.normal(position, (config.length, width)),
+        **{name: dense(random, width, width) for name in ("query", "key", "value", "out")},
+        "norm1": norm(width),
+        "up": dense(random, width, 4 * width),
+        "down": dense(random, 4 * width, width),
+        "norm2": norm(width),
+    }
+
+
+def init(random: np.random.Generator, config: Config) -> Params:
+    width = config.width
+    return {
+        "token": normal(random, 0.02, config.vocabulary, width),
+        "position": normal(random, 0.02, config.length, width),
         "norm": norm(width),
-        "layers": [layer(key) for key in layers],
-        "pooler": dense(pooler, width, width),
-        "head": dense(head, width, 2),
+        "layers": [init_layer(random, width) for _ in range(config.layers)],
+        "pooler": dense(random, width, width),
+        "head": dense(random, width, 2),
     }
 
 
@@ -136,7 +138,7 @@ def make(jit: Jit, small: bool = False) -> Program:
         return (optax.apply_updates(params, updates), moments), value
 
     def start() -> Any:
-        params = init(jax.random.key(0), config)
+        params = init(np.random.default_rng(0), config)
         return params, optimizer.init(params)
 
     return Program(step, start, partial(sentences, config=config))

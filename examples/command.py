@@ -24,7 +24,7 @@ from examples.common import NAMES, Row, measure
 def command(
     names: tuple[str, ...], everything: bool, steps: int, small: bool, floor: bool, path: Path | None
 ) -> None:
-    """Train small programs under jax.jit and jstitch.jit in turn: are the losses equal, and how long is a step?
+    """Train small programs under jax.jit and jstitch.jit in turn: equal losses? how long a step?
 
     Losses are equal by the rule of docs/numerics.md. Exits with status 1 where some are not.
     """

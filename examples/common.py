@@ -10,10 +10,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
 
 import jstitch
 from jstitch.demo.hlo import ProgramCost, program_cost
@@ -36,6 +39,11 @@ class Program:
     step: Any
     start: Callable[[], Any]
     batch: Callable[[int], tuple[Any, ...]]
+
+
+def normal(random: np.random.Generator, scale: float, *shape: int) -> Array:
+    """Weights to start from. By NumPy: nothing is compiled for each shape."""
+    return jnp.asarray(scale * random.standard_normal(shape), jnp.float32)
 
 
 def load(name: str) -> Callable[..., Program]:
@@ -105,7 +113,7 @@ def measure(name: str, steps: int, small: bool = False, floor: bool = False) -> 
     make = load(name)
     plain = make(jax.jit, small)
     sides = [prepare(plain), prepare(make(jstitch.jit, small))]
-    sides += [prepare(make(jax.jit, small))] if floor else []
+    sides += [replace(sides[0], state=plain.start(), losses=[], rounds=[])] if floor else []
     train(plain, sides, steps)
     xla, ours = sides[:2]
     complaint = losses_differ(ours.losses, xla.losses, references(plain, xla.compiled, steps))

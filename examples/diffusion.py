@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from examples.common import Jit, Program, main
+from examples.common import Jit, Program, main, normal
 
 Params = Any
 STEPS = 1000
@@ -32,42 +32,39 @@ class Config:
 SMALL = Config(size=8, width=8, batch=2)
 
 
-def conv(key: Array, inputs: int, outputs: int, size: int = 3) -> Params:
+def conv(random: np.random.Generator, inputs: int, outputs: int, size: int = 3) -> Params:
     scale = (size * size * inputs) ** -0.5
-    w = scale * jax.random.normal(key, (size, size, inputs, outputs))
-    return {"w": w, "b": jnp.zeros(outputs)}
+    return {"w": normal(random, scale, size, size, inputs, outputs), "b": jnp.zeros(outputs)}
 
 
-def dense(key: Array, inputs: int, outputs: int) -> Params:
-    return {"w": inputs**-0.5 * jax.random.normal(key, (inputs, outputs)), "b": jnp.zeros(outputs)}
+def dense(random: np.random.Generator, inputs: int, outputs: int) -> Params:
+    return {"w": normal(random, inputs**-0.5, inputs, outputs), "b": jnp.zeros(outputs)}
 
 
-def residual(key: Array, inputs: int, outputs: int, time: int) -> Params:
-    keys = jax.random.split(key, 4)
+def residual(random: np.random.Generator, inputs: int, outputs: int, time: int) -> Params:
     return {
         "norm1": {"scale": jnp.ones(inputs), "b": jnp.zeros(inputs)},
-        "conv1": conv(keys[0], inputs, outputs),
-        "time": dense(keys[1], time, outputs),
+        "conv1": conv(random, inputs, outputs),
+        "time": dense(random, time, outputs),
         "norm2": {"scale": jnp.ones(outputs), "b": jnp.zeros(outputs)},
-        "conv2": conv(keys[2], outputs, outputs),
-        "skip": conv(keys[3], inputs, outputs, 1),
+        "conv2": conv(random, outputs, outputs),
+        "skip": conv(random, inputs, outputs, 1),
     }
 
 
-def init(key: Array, width: int) -> Params:
-    keys = jax.random.split(key, 10)
+def init(random: np.random.Generator, width: int) -> Params:
     time = 4 * width
     return {
-        "time1": dense(keys[0], width, time),
-        "time2": dense(keys[1], time, time),
-        "first": conv(keys[2], 1, width),
-        "down1": residual(keys[3], width, width, time),
-        "down2": residual(keys[4], width, 2 * width, time),
-        "qkv": dense(keys[5], 2 * width, 6 * width),
-        "middle": residual(keys[6], 2 * width, 2 * width, time),
-        "up2": residual(keys[7], 4 * width, width, time),
-        "up1": residual(keys[8], 2 * width, width, time),
-        "last": conv(keys[9], width, 1),
+        "time1": dense(random, width, time),
+        "time2": dense(random, time, time),
+        "first": conv(random, 1, width),
+        "down1": residual(random, width, width, time),
+        "down2": residual(random, width, 2 * width, time),
+        "qkv": dense(random, 2 * width, 6 * width),
+        "middle": residual(random, 2 * width, 2 * width, time),
+        "up2": residual(random, 4 * width, width, time),
+        "up1": residual(random, 2 * width, width, time),
+        "last": conv(random, width, 1),
     }
 
 
@@ -77,7 +74,9 @@ def linear(p: Params, x: Array) -> Array:
 
 def convolve(p: Params, x: Array, stride: int = 1) -> Array:
     layout = ("NHWC", "HWIO", "NHWC")
-    return jax.lax.conv_general_dilated(x, p["w"], (stride, stride), "SAME", dimension_numbers=layout) + p["b"]
+    return (
+        jax.lax.conv_general_dilated(x, p["w"], (stride, stride), "SAME", dimension_numbers=layout) + p["b"]
+    )
 
 
 def group_norm(p: Params, x: Array, groups: int = 4) -> Array:
@@ -157,7 +156,7 @@ def make(jit: Jit, small: bool = False) -> Program:
         return (params, optax.incremental_update(params, average, 0.001), moments), value
 
     def start() -> Any:
-        params = init(jax.random.key(0), config.width)
+        params = init(np.random.default_rng(0), config.width)
         return params, jax.tree.map(jnp.copy, params), optimizer.init(params)
 
     return Program(step, start, partial(shapes, config=config))

@@ -16,7 +16,7 @@ import optax
 from jax import Array
 from jax.ops import segment_max, segment_sum
 
-from examples.common import Jit, Program, main
+from examples.common import Jit, Program, main, normal
 
 Params = Any
 
@@ -34,25 +34,21 @@ class Config:
 SMALL = Config(nodes=40, edges=120, features=5, width=8, layers=1, classes=3)
 
 
-def init(key: Array, config: Config) -> Params:
-    glorot = jax.nn.initializers.glorot_normal()
-    first, last, *layers = jax.random.split(key, 2 + config.layers)
-    width = config.width
-
-    def layer(key: Array) -> Params:
-        message, own, attend = jax.random.split(key, 3)
-        return {
-            "message": glorot(message, (width, width)),
-            "own": glorot(own, (width, width)),
-            "bias": jnp.zeros(width),
-            "attend": width**-0.5 * jax.random.normal(attend, (width,)),
-            "scale": jnp.ones(width),
-        }
-
+def init_layer(random: np.random.Generator, width: int) -> Params:
     return {
-        "first": glorot(first, (config.features, width)),
-        "layers": [layer(key) for key in layers],
-        "last": glorot(last, (width, config.classes)),
+        "message": normal(random, width**-0.5, width, width),
+        "own": normal(random, width**-0.5, width, width),
+        "bias": jnp.zeros(width),
+        "attend": normal(random, width**-0.5, width),
+        "scale": jnp.ones(width),
+    }
+
+
+def init(random: np.random.Generator, config: Config) -> Params:
+    return {
+        "first": normal(random, config.features**-0.5, config.features, config.width),
+        "layers": [init_layer(random, config.width) for _ in range(config.layers)],
+        "last": normal(random, config.width**-0.5, config.width, config.classes),
     }
 
 
@@ -112,7 +108,7 @@ def make(jit: Jit, small: bool = False) -> Program:
         return (optax.apply_updates(params, updates), moments), value
 
     def start() -> Any:
-        params = init(jax.random.key(0), config)
+        params = init(np.random.default_rng(0), config)
         return params, optimizer.init(params)
 
     def batch(number: int) -> tuple[Any, Array, Array]:

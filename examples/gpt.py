@@ -17,7 +17,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from examples.common import Jit, Program, main
+from examples.common import Jit, Program, main, normal
 
 Params = Any
 
@@ -35,35 +35,33 @@ class Config:
 SMALL = Config(length=16, width=32, heads=2, layers=1, batch=4)
 
 
-def dense(key: Array, inputs: int, outputs: int, scale: float = 0.02) -> Params:
-    return {"w": scale * jax.random.normal(key, (inputs, outputs)), "b": jnp.zeros(outputs)}
+def dense(random: np.random.Generator, inputs: int, outputs: int, scale: float = 0.02) -> Params:
+    return {"w": normal(random, scale, inputs, outputs), "b": jnp.zeros(outputs)}
 
 
 def norm(width: int) -> Params:
     return {"scale": jnp.ones(width), "bias": jnp.zeros(width)}
 
 
-def init(key: Array, config: Config, vocabulary: int) -> Params:
+def init_layer(random: np.random.Generator, config: Config) -> Params:
     width, narrow = config.width, 0.02 / (2 * config.layers) ** 0.5
-    token, position, head, *layers = jax.random.split(key, 3 + config.layers)
-
-    def layer(key: Array) -> Params:
-        qkv, out, up, down = jax.random.split(key, 4)
-        return {
-            "norm1": norm(width),
-            "qkv": dense(qkv, width, 3 * width),
-            "out": dense(out, width, width, narrow),
-            "norm2": norm(width),
-            "up": dense(up, width, 4 * width),
-            "down": dense(down, 4 * width, width, narrow),
-        }
-
     return {
-        "token": 0.02 * jax.random.normal(token, (vocabulary, width)),
-        "position": 0.02 * jax.random.normal(position, (config.length, width)),
-        "layers": [layer(key) for key in layers],
-        "norm": norm(width),
-        "head": dense(head, width, vocabulary),
+        "norm1": norm(width),
+        "qkv": dense(random, width, 3 * width),
+        "out": dense(random, width, width, narrow),
+        "norm2": norm(width),
+        "up": dense(random, width, 4 * width),
+        "down": dense(random, 4 * width, width, narrow),
+    }
+
+
+def init(random: np.random.Generator, config: Config, vocabulary: int) -> Params:
+    return {
+        "token": normal(random, 0.02, vocabulary, config.width),
+        "position": normal(random, 0.02, config.length, config.width),
+        "layers": [init_layer(random, config) for _ in range(config.layers)],
+        "norm": norm(config.width),
+        "head": dense(random, config.width, vocabulary),
     }
 
 
@@ -81,7 +79,7 @@ def dropout(key: Array, x: Array, rate: float) -> Array:
 
 
 def attention(p: Params, x: Array, heads: int) -> Array:
-    batch, length, width = x.shape
+    batch, length, _ = x.shape
     q, k, v = jnp.split(linear(p["qkv"], x).reshape(batch, length, heads, -1), 3, axis=-1)
     scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
     causal = jnp.tril(jnp.ones((length, length), bool))
@@ -119,7 +117,7 @@ def make(jit: Jit, small: bool = False) -> Program:
         return (optax.apply_updates(params, updates), moments), value
 
     def start() -> Any:
-        params = init(jax.random.key(0), config, len(characters))
+        params = init(np.random.default_rng(0), config, len(characters))
         return params, optimizer.init(params)
 
     def batch(number: int) -> tuple[Array, Array]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from examples.common import Jit, Program, main
+from examples.common import Jit, Program, main, normal
 
 ACCEPTED = 0.8  # what the step size is adapted to
 
@@ -46,9 +46,7 @@ def potential(position: Array, x: Array, y: Array) -> Array:
     return 0.5 * log_scale**2 - likelihood - prior
 
 
-def leapfrog(
-    gradient: Any, position: Array, momentum: Array, step: Array, leaps: int
-) -> tuple[Array, Array]:
+def leapfrog(gradient: Any, position: Array, momentum: Array, step: Array, leaps: int) -> tuple[Array, Array]:
     def turn(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
         position, momentum = carry
         position = position + step * momentum
@@ -94,7 +92,7 @@ def make(jit: Jit, small: bool = False) -> Program:
         return chains, energies.mean()
 
     def start() -> Chain:
-        positions = 0.1 * jax.random.normal(jax.random.key(0), (config.chains, config.features + 1))
+        positions = normal(np.random.default_rng(1), 0.1, config.chains, config.features + 1)
         return Chain(positions, jnp.full(config.chains, jnp.log(0.01)))
 
     def batch(number: int) -> tuple[Array, Array, Array]:

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from examples.common import Jit, Program, main
+from examples.common import Jit, Program, main, normal
 
 Params = Any
 STEP = 0.05
@@ -31,13 +31,9 @@ class Config:
 SMALL = Config(batch=4, times=5, width=8)
 
 
-def init(key: Array, width: int) -> Params:
-    sizes = (2, width, width, 2)
-    keys = jax.random.split(key, 3)
-    glorot = jax.nn.initializers.glorot_normal()
-    return [
-        (glorot(k, (a, b)), jnp.zeros(b)) for k, a, b in zip(keys, sizes[:-1], sizes[1:], strict=True)
-    ]
+def init(random: np.random.Generator, width: int) -> Params:
+    sizes = ((2, width), (width, width), (width, 2))
+    return [(normal(random, inputs**-0.5, inputs, outputs), jnp.zeros(outputs)) for inputs, outputs in sizes]
 
 
 def field(params: Params, y: Array) -> Array:
@@ -132,7 +128,7 @@ def make(jit: Jit, small: bool = False) -> Program:
         return (optax.apply_updates(params, updates), moments), value
 
     def start() -> Any:
-        params = init(jax.random.key(0), config.width)
+        params = init(np.random.default_rng(0), config.width)
         return params, optimizer.init(params)
 
     return Program(step, start, partial(spirals, config=config))

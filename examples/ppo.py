@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
-from examples.common import Jit, Program, main
+from examples.common import Jit, Program, main, normal
 
 Params = Any
 
@@ -41,8 +42,8 @@ class Transition(NamedTuple):
 
 
 def cart_pole(state: Array, action: Array) -> Array:
-    """The next state (position, speed, angle, angular speed) of a cart that is pushed left (0) or right (1)."""
-    x, v, angle, turning = state
+    """The next state (position, speed, angle, angular speed) of a cart, pushed left (0) or right (1)."""
+    _, v, angle, turning = state
     force = jnp.where(action == 1, 10.0, -10.0)
     sine, cosine = jnp.sin(angle), jnp.cos(angle)
     push = (force + 0.05 * turning**2 * sine) / 1.1
@@ -59,12 +60,11 @@ def environment(state: Array, action: Array, key: Array) -> tuple[Array, Array, 
     return jnp.where(done, fresh, moved), jnp.where(done, -1.0, 0.1), done
 
 
-def init(key: Array, width: int) -> Params:
+def init(random: np.random.Generator, width: int) -> Params:
     shapes = {"in": (4, width), "hidden": (width, width), "policy": (width, 2), "value": (width, 1)}
-    keys = jax.random.split(key, len(shapes))
-    orthogonal = jax.nn.initializers.orthogonal()
-    made = {name: orthogonal(k, shape) for k, (name, shape) in zip(keys, shapes.items(), strict=True)}
-    return made | {"policy": 0.01 * made["policy"]} | {f"{n}_bias": jnp.zeros(s[1]) for n, s in shapes.items()}
+    scales = {"in": 0.5, "hidden": width**-0.5, "policy": 0.01, "value": width**-0.5}
+    made = {name: normal(random, scales[name], *shape) for name, shape in shapes.items()}
+    return made | {f"{name}_bias": jnp.zeros(shape[1]) for name, shape in shapes.items()}
 
 
 def policy(params: Params, observation: Array) -> tuple[Array, Array]:
@@ -126,7 +126,9 @@ def make(jit: Jit, small: bool = False) -> Program:
         play, *shuffles = jax.random.split(key, 1 + config.epochs)
         states, taken = rollout(params, states, play, config)
         advantage = advantages(taken, policy(params, states)[1])
-        data = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), (taken, advantage, advantage + taken.value))
+        data = jax.tree.map(
+            lambda a: a.reshape(-1, *a.shape[2:]), (taken, advantage, advantage + taken.value)
+        )
 
         def epoch(carry: Any, key: Array) -> tuple[Any, Array]:
             order = jax.random.permutation(key, config.actors * config.steps).reshape(config.minibatches, -1)
@@ -136,8 +138,8 @@ def make(jit: Jit, small: bool = False) -> Program:
         return (params, moments, states), values.mean()
 
     def start() -> Any:
-        params = init(jax.random.key(0), config.width)
-        states = jax.random.uniform(jax.random.key(1), (config.actors, 4), minval=-0.05, maxval=0.05)
+        params = init(np.random.default_rng(0), config.width)
+        states = normal(np.random.default_rng(1), 0.03, config.actors, 4)
         return params, optimizer.init(params), states
 
     return Program(step, start, lambda number: (jax.random.fold_in(jax.random.key(2), number),))

@@ -1,4 +1,4 @@
-"""What the losses of both sides are held against: float64, and `jax.jit` from starts that differ by a rounding.
+"""What the losses of both sides are held against: float64, and `jax.jit` from starts a rounding away.
 
 losses_differ(found, expected, references(program, compiled, steps))   ->   None, or what is wrong
 """

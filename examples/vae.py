@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from examples.common import Jit, Program, main
+from examples.common import Jit, Program, main, normal
 
 Params = Any
 
@@ -31,19 +31,18 @@ class Config:
 SMALL = Config(size=8, hidden=32, latent=4, batch=8)
 
 
-def dense(key: Array, inputs: int, outputs: int) -> Params:
-    return {"w": jax.nn.initializers.he_normal()(key, (inputs, outputs)), "b": jnp.zeros(outputs)}
+def dense(random: np.random.Generator, inputs: int, outputs: int) -> Params:
+    return {"w": normal(random, (2 / inputs) ** 0.5, inputs, outputs), "b": jnp.zeros(outputs)}
 
 
-def init(key: Array, config: Config) -> Params:
-    keys = jax.random.split(key, 5)
+def init(random: np.random.Generator, config: Config) -> Params:
     pixels = config.size**2
     return {
-        "encode": dense(keys[0], pixels, config.hidden),
-        "mean": dense(keys[1], config.hidden, config.latent),
-        "log_variance": dense(keys[2], config.hidden, config.latent),
-        "decode": dense(keys[3], config.latent, config.hidden),
-        "pixels": dense(keys[4], config.hidden, pixels),
+        "encode": dense(random, pixels, config.hidden),
+        "mean": dense(random, config.hidden, config.latent),
+        "log_variance": dense(random, config.hidden, config.latent),
+        "decode": dense(random, config.latent, config.hidden),
+        "pixels": dense(random, config.hidden, pixels),
     }
 
 
@@ -93,7 +92,7 @@ def make(jit: Jit, small: bool = False) -> Program:
         return (optax.apply_updates(params, updates), moments), value
 
     def start() -> Any:
-        params = init(jax.random.key(0), config)
+        params = init(np.random.default_rng(0), config)
         return params, optimizer.init(params)
 
     return Program(step, start, partial(crosses, config=config))

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from examples.common import Jit, Program, main
+from examples.common import Jit, Program, main, normal
 
 Params = Any
 CLASSES = 10
@@ -34,34 +34,25 @@ class Config:
 SMALL = Config(size=8, width=16, heads=2, layers=2, batch=4)
 
 
-def weights(key: Array, inputs: int, outputs: int) -> Array:
-    return jax.random.truncated_normal(key, -2.0, 2.0, (inputs, outputs)) * 0.02
-
-
-def init_layer(key: Array, width: int) -> Params:
-    qkv, out, up, down = jax.random.split(key, 4)
+def init(random: np.random.Generator, config: Config) -> Params:
+    width, layers, patches = config.width, config.layers, (config.size // config.patch) ** 2
+    weights = partial(normal, random, 0.02)
     return {
-        "norm1": jnp.ones(width),
-        "qkv": weights(qkv, width, 3 * width),
-        "out": weights(out, width, width),
-        "norm2": jnp.ones(width),
-        "up": weights(up, width, 4 * width),
-        "up_bias": jnp.zeros(4 * width),
-        "down": weights(down, 4 * width, width),
-        "down_bias": jnp.zeros(width),
-    }
-
-
-def init(key: Array, config: Config) -> Params:
-    patches = (config.size // config.patch) ** 2
-    embed, position, head, *layers = jax.random.split(key, 3 + config.layers)
-    return {
-        "embed": weights(embed, 3 * config.patch**2, config.width),
-        "class": jnp.zeros(config.width),
-        "position": weights(position, 1 + patches, config.width),
-        "layers": jax.vmap(partial(init_layer, width=config.width))(jnp.stack(layers)),
-        "norm": jnp.ones(config.width),
-        "head": weights(head, config.width, CLASSES),
+        "embed": weights(3 * config.patch**2, width),
+        "class": jnp.zeros(width),
+        "position": weights(1 + patches, width),
+        "layers": {
+            "norm1": jnp.ones((layers, width)),
+            "qkv": weights(layers, width, 3 * width),
+            "out": weights(layers, width, width),
+            "norm2": jnp.ones((layers, width)),
+            "up": weights(layers, width, 4 * width),
+            "up_bias": jnp.zeros((layers, 4 * width)),
+            "down": weights(layers, 4 * width, width),
+            "down_bias": jnp.zeros((layers, width)),
+        },
+        "norm": jnp.ones(width),
+        "head": weights(width, CLASSES),
     }
 
 
@@ -130,7 +121,7 @@ def make(jit: Jit, small: bool = False) -> Program:
         return (optax.apply_updates(params, updates), moments), value
 
     def start() -> Any:
-        params = init(jax.random.key(0), config)
+        params = init(np.random.default_rng(0), config)
         return params, optimizer.init(params)
 
     return Program(step, start, partial(stripes, config=config))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import inspect
+import json
 import re
 import sys
 import tempfile
@@ -31,6 +32,7 @@ from jstitch.runtime.telemetry import ROOT as ROOT_LOGGER
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+EXAMPLES = ROOT / "benchmarks" / "results" / "2026-11-26-examples-cpu.json"
 _PART = re.compile(r"(<!-- generated: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -87,6 +89,18 @@ def log_table() -> str:
     return "\n".join(["| name | logger | what |", "| --- | --- | --- |", *rows])
 
 
+def example_table() -> str:
+    """One row per program of examples/, as measured."""
+    heads = ("program", "losses", "kernels", "x", "noise")
+    rows = [f"| {' | '.join(heads)} |", "| --- | --- | --- | --- | --- |"]
+    for row in json.loads(EXAMPLES.read_text())["programs"]:
+        losses = "equal" if row["complaint"] is None else "differ"
+        kernels = f"{row['xla']['kernels']}, {row['jstitch']['kernels']}"
+        ratios = (f"{row[name]['value']:.2f}" for name in ("ratio", "floor"))
+        rows.append(f"| `{row['name']}` | {losses} | {kernels} | {' | '.join(ratios)} |")
+    return "\n".join(rows)
+
+
 @cache
 def dump() -> dict[str, str]:
     """The dump of README's example: stage name -> text."""
@@ -126,6 +140,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "name table": name_table,
     "event table": event_table,
     "log table": log_table,
+    "example table": example_table,
     "dump names": _dumped("names"),
     "dump input": _dumped("input.mlir", "mlir"),
     "dump graph": _dumped("clone_broadcasts.txt"),

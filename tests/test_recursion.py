@@ -114,7 +114,7 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.frontend.locations:_describe_named": LOCATION,
     "jstitch.frontend.measurable:_open_loops": REGIONS,
     "jstitch.frontend.probe_inputs:_clamped": INDEX,
-    "jstitch.frontend.rewrite:_Builder.build": OTHER,
+    "jstitch.frontend.kernel_builder:KernelBuilder.build": OTHER,
     "jstitch.frontend.source:_replace_captured": REGIONS,
     "jstitch.frontend.source:_scan": REGIONS,
     "jstitch.frontend.swap:SwappingJit.clear_cache": OTHER,

@@ -12,48 +12,39 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from jstitch.codegen.backend import Backend, CannotBuildError
+from jstitch.codegen.backend import Backend
 from jstitch.codegen.cuda.backend import CudaBackend
-from jstitch.codegen.kernel_ir import Kernel
 from jstitch.errors import JstitchWarning
 from jstitch.frontend.ask import UnansweredError
 from jstitch.frontend.asked_gate import PREPARATIONS, AskedGate, Form, Preparation, ask, is_in_question
 from jstitch.frontend.crash import leaving
 from jstitch.frontend.custom_call import emit_kernel
-from jstitch.frontend.dump import AFTER, Dump, open_dump
+from jstitch.frontend.dump import Dump, open_dump
 from jstitch.frontend.exporter import export_graph
 from jstitch.frontend.importer import Imported, import_ops
+from jstitch.frontend.kernel_builder import KernelBuilder
 from jstitch.frontend.loop_gate import gate_loops
 from jstitch.frontend.measured_gate import ELSEWHERE, Gate, measured_gate
 from jstitch.frontend.mlir import print_ops
-from jstitch.frontend.pins import Followed, Pinned, find_pinned, follow, tell, tell_unknown, unmeasured
+from jstitch.frontend.pins import Pinned, find_pinned, follow, tell, tell_unknown, unmeasured
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import KERNEL
 from jstitch.passes.base.context import Context, Returned
 from jstitch.passes.base.named_pass import NamedPass
-from jstitch.passes.base.plan import FusionPattern, FusionPlan
+from jstitch.passes.base.plan import FusionPlan
 from jstitch.passes.base.rewrite import map_frames
-from jstitch.passes.base.run_passes import Step
 from jstitch.passes.chunk.chunk_rows import chunk_rows, chunks_of, has_large_products
-from jstitch.passes.cost.kernel_work import kernel_work, ops_outside
-from jstitch.passes.fuse.absorb_updates import contracted
-from jstitch.passes.fuse.alias_donated import alias_donated, carried_by_loops
+from jstitch.passes.cost.kernel_work import ops_outside
+from jstitch.passes.fuse.alias_donated import carried_by_loops
 from jstitch.passes.fuse.copy_returned import copy_returned
-from jstitch.passes.fuse.gate import judge
-from jstitch.passes.fuse.hold_together import demanded, is_fixed, refuse
-from jstitch.passes.fuse.judge_kernel import judge_kernel
 from jstitch.passes.fuse.leave_small import leave_small
 from jstitch.passes.fuse.plan_tree import contract_tree, plan_tree
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
-from jstitch.passes.lower.build_nest import CannotLowerError
-from jstitch.passes.lower.check_kernel import verify_kernel
-from jstitch.passes.lower.choose_template import best_kernel
-from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
-from jstitch.passes.lower.rewrite_ops import speaks_of
+from jstitch.passes.lower.name_kernel import KernelNames
 from jstitch.passes.pipeline import PIPELINE, run
 from jstitch.passes.plan_frame import plan_frame
-from jstitch.passes.schedule.kernel_passes import kernel_passes, schedule_kernel
+from jstitch.passes.schedule.kernel_passes import kernel_passes
 from jstitch.runtime.report import note
 from jstitch.template import parse_template
 
@@ -297,7 +288,7 @@ def stitch_graph(
     ready = map_frames(keep_counters(graph), partial(copy_carried, context=context))
     dump.ready(ready)
     followed = follow(pinned, ready)
-    builder = _Builder(name, context, dump, backend, memory, gate, KernelNames(taken), passes, followed)
+    builder = KernelBuilder(name, context, dump, backend, memory, gate, KernelNames(taken), passes, followed)
     plan = planner or partial(plan_frame, pins=followed.pins if followed else None)
     tree = plan_tree(ready, lambda frame: plan(frame, context))
     if planner is None and context.options.tune != "off":
@@ -323,96 +314,3 @@ def _warn_of_template(text: str, name: str) -> None:
         JstitchWarning,
         stacklevel=2,
     )
-
-
-class _Builder:
-    """Kernels of one stitched call, each with a name of its own."""
-
-    def __init__(
-        self,
-        name: str,
-        context: Context,
-        dump: Dump,
-        backend: Backend,
-        donated: Mapping[Value, Value],
-        gate: Gate | None,
-        names: KernelNames,
-        scheduling: Sequence[NamedPass],
-        followed: Followed | None = None,
-    ) -> None:
-        self.name, self.context, self.dump = name, context, dump
-        self.backend, self.donated, self.gate = backend, donated, gate
-        self.names, self.scheduling, self.followed = names, scheduling, followed
-        self.follows = False  # whether some kernel has the ops that the template names
-        self._kernels: WeakKeyDictionary[FusionPattern, Kernel] = WeakKeyDictionary()
-
-    def leave(self, pattern: FusionPattern) -> None:
-        """Nobody wants a kernel of it."""
-
-    def lowered(self, pattern: FusionPattern) -> Kernel | None:
-        """The pattern's kernel, without a name of its own; None when none can express it."""
-        try:
-            return self._lowered(pattern)
-        except CannotLowerError:
-            return None
-
-    def _lowered(self, pattern: FusionPattern) -> Kernel:
-        if pattern not in self._kernels:
-            inputs, _, outputs = contracted(pattern)
-            about = pattern.ops, inputs, outputs, self.context, pattern.updates, pattern.template
-            kernel = best_kernel("planned", *about)
-            if self.followed is not None:
-                self.followed.lowered(pattern, kernel)
-            self._kernels[pattern] = alias_donated(kernel, pattern, self.donated)
-        return self._kernels[pattern]
-
-    def _scheduled(self, kernel: Kernel) -> dict[str, Kernel]:
-        """The kernel, and what each pass makes of it, by the endings of their files.
-
-        What is built is checked; with `verify`, all of them. Raises VerifyError.
-        """
-        forms = {"kernel": kernel}
-
-        def after(step: Step[Kernel]) -> None:
-            if step.changed:
-                forms[AFTER + step.name] = step.value
-
-        schedule_kernel(kernel, self.context, self.scheduling, after)
-        for ending in forms if self.dump.verify else [*forms][-1:]:
-            verify_kernel(forms[ending], f"{kernel.name}, {ending}")
-        return forms
-
-    def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:
-        """Attributes of the kernel op; None when no kernel can express the pattern (it stays XLA's)."""
-        name, wanted = self.names.unique(name_kernel(pattern, self.name)), demanded(pattern)
-        template, profile = self.context.options.template, self.context.profile
-        if template is not None:
-            asked = parse_template(template)
-            self.follows |= speaks_of(asked, pattern.ops, pattern.outputs, profile, pattern.updates)
-        try:
-            forms = self._scheduled(replace(self._lowered(pattern), name=name))
-            *_, kernel = forms.values()
-            if (slower := judge_kernel(kernel, pattern, self.context)) is not None:
-                raise CannotLowerError(slower)
-            built = self.backend.build(kernel, self.context.options.cache_dir)
-        except (CannotLowerError, CannotBuildError) as error:
-            if wanted is not None:
-                refuse(wanted, str(error), pattern.ops[-1].loc)
-            note(details_refused=str(error))
-            if self.followed is not None:
-                self.followed.refused(pattern, str(error))
-            self.dump.refused(name, pattern, error.reason)
-            return None
-        verdict = judge(pattern, self.context.profile)
-        attrs = {
-            **{"name": name, "kernel": kernel, "calls": built.calls, "text": built.text},
-            "demanded": wanted is not None,
-            "traffic": built.traffic,
-            "work": kernel_work(pattern, (verdict.xla.nbytes, verdict.ours.nbytes)),
-            "saved": verdict.xla_seconds - verdict.ours_seconds,
-        }
-        if not is_fixed(pattern) and self.gate is not None and not self.gate.keeps(pattern, attrs):
-            self.dump.refused(name, pattern, self.gate.reason)
-            return None
-        self.dump.kernel(pattern, forms, built)
-        return attrs

@@ -17,12 +17,13 @@ from robustness_support import LENIENT, arguments, check, our_warnings, standard
 
 import jstitch
 from jstitch.codegen.cpu import backend, compile_kernel
-from jstitch.frontend import rewrite
+from jstitch.frontend import kernel_builder, rewrite
 from jstitch.passes.fuse import plan_tree
 from jstitch.passes.pipeline import PIPELINE
 
 STAGES = [
-    *((rewrite, name) for name in ("import_ops", "plan_frame", "best_kernel")),
+    *((rewrite, name) for name in ("import_ops", "plan_frame")),
+    (kernel_builder, "best_kernel"),
     (plan_tree, "contract_patterns"),
     *((backend, name) for name in ("emit", "prepare")),
     (rewrite, "emit_kernel"),

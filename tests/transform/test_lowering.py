@@ -15,9 +15,8 @@ from jax.experimental import io_callback
 from transform_support import assert_same
 
 import jstitch
-from jstitch import frontend
 from jstitch.codegen.kernel_ir import Kernel
-from jstitch.frontend import lowering
+from jstitch.frontend import kernel_builder, lowering
 from jstitch.frontend.mlir import ir, stablehlo
 from jstitch.passes.lower.choose_template import best_kernel
 
@@ -127,7 +126,7 @@ def test_a_kernel_that_breaks_its_rules_is_not_built(monkeypatch: Any, verify: b
     def broken(*about: Any) -> Kernel:
         return replace(best_kernel(*about), phases=())
 
-    monkeypatch.setattr(frontend.rewrite, "best_kernel", broken)
+    monkeypatch.setattr(kernel_builder, "best_kernel", broken)
     since = jstitch.record_count()
     options = jstitch.CompileOptions(strict=False, verify=verify, tune="off")
 

@@ -3,9 +3,10 @@
     LaunchCode ::= grid x block, shared bytes, parameters, body: Statement*          a launch on a GPU
     PhaseCode  ::= programs, body: Statement*                                        a parallel loop on a CPU
     Statement  ::= Comment | Integer | Flag | Assign | Read | Write | For | If       on both
+                 | Prefetch
                  | Pointer | Registers | Get | Put | Unroll | Shuffle | Barrier      on GPUs
-                 | CopyAsync | CommitCopies | AwaitCopies | LoadMatrices | MultiplyAdd | PrefetchBulk
-                 | Address | Prefetch | Stream | Fence | Multiply                    on CPUs
+                 | CopyAsync | CommitCopies | AwaitCopies | LoadMatrices | MultiplyAdd
+                 | Address | Stream | Fence | Multiply                    on CPUs
     Memory     ::= Global(pointer) | Shared(first byte) | Apart(pointer, scope)
     Test       ::= Less | Equal | IsSet
 
@@ -138,19 +139,13 @@ class Write:
 
 @dataclass(frozen=True)
 class Prefetch:
-    """Ask for the line of memory that holds byte `at` of what `pointer` points to."""
+    """Ask for the line of memory that holds byte `at` of what `pointer` points to. nbytes: on GPUs (sm_90),
+    for so many from there on, a multiple of 16.
+    """
 
     pointer: str
     at: Index
-
-
-@dataclass(frozen=True)
-class PrefetchBulk:
-    """Ask the L2 cache for `nbytes`, a multiple of 16, from byte `at` of what `pointer` points to (sm_90)."""
-
-    pointer: str
-    at: Index
-    nbytes: int
+    nbytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -322,7 +317,6 @@ Statement = (
     | Read
     | Write
     | Prefetch
-    | PrefetchBulk
     | Stream
     | Fence
     | Multiply

@@ -34,7 +34,6 @@ from jstitch.codegen.launch_ir import (
     PhaseCode,
     Pointer,
     Prefetch,
-    PrefetchBulk,
     Put,
     Read,
     Registers,
@@ -98,12 +97,8 @@ def _(s: Address) -> Iterable[str]:
 
 @_lines.register
 def _(s: Prefetch) -> Iterable[str]:
-    yield f"prefetch({s.pointer}, {print_index(s.at)})"
-
-
-@_lines.register
-def _(s: PrefetchBulk) -> Iterable[str]:
-    yield f"prefetch_bulk({s.pointer}, {print_index(s.at)}, {s.nbytes})"
+    place = f"{s.pointer}, {print_index(s.at)}"
+    yield f"prefetch_bulk({place}, {s.nbytes})" if s.nbytes else f"prefetch({place})"
 
 
 @_lines.register

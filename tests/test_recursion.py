@@ -29,7 +29,27 @@ OTHER = "another function of the same name: of another object, or inside this on
 LOCATION = "one location of the user's code, as JAX nests it"
 HLO = "computations of XLA's that call computations: loops and branches, and fusions in them"
 
+PASSES = "passes that run inside passes"
+
 BOUNDED: Mapping[str, str] = {
+    "jstitch.cli.pass_times:Part.to_json": PASSES,
+    "jstitch.cli.pass_times:_alike": PASSES,
+    "jstitch.cli.pass_times:_walk": PASSES,
+    "jstitch.codegen.cuda.timeline.count_lines:_Memory.prefetch": OTHER,
+    "jstitch.frontend.dump:Dump.beside": OTHER,
+    "jstitch.frontend.kernel_builder:KernelBuilder._lowered": OTHER,
+    "jstitch.frontend.kernel_builder:KernelBuilder.lowered": OTHER,
+    "jstitch.inspection.op_owners:_Search._around": REGIONS,
+    "jstitch.passes.base.op_keys:_about": REGIONS,
+    "jstitch.passes.base.op_keys:_lines": REGIONS,
+    "jstitch.passes.base.op_keys:ops_in_order": REGIONS,
+    "jstitch.passes.cost.kernel_work:_flops": REGIONS,
+    "jstitch.passes.cost.kernel_work:ops_outside": REGIONS,
+    "jstitch.passes.fuse.follow_pins:Pins._held": REGIONS,
+    "jstitch.passes.fuse.follow_pins:_frames": REGIONS,
+    "jstitch.runtime.trusted:Folder.read": OTHER,
+    "jstitch.runtime.trusted:Folder.write": OTHER,
+    "jstitch.runtime.trusted:write_all": OTHER,
     "jstitch.analysis.least:_loop": HLO,
     "jstitch.api:jit": ONCE,
     "jstitch.calibration.streams:_kernel": OTHER,

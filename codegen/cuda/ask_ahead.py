@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from jstitch.codegen import kernel_ir
 from jstitch.codegen.cuda.exchange import Team
 from jstitch.codegen.cuda.under import under
-from jstitch.codegen.kernel_ir import CACHE_LINE, Buffer, Prefetch
-from jstitch.codegen.launch_ir import PIECE_BYTES, Body, PrefetchBulk
+from jstitch.codegen.kernel_ir import CACHE_LINE, Buffer
+from jstitch.codegen.launch_ir import PIECE_BYTES, Body, Prefetch
 from jstitch.codegen.launch_places import FAR, Equal, Less
 from jstitch.ir.index import Index, Var, const, var
 
@@ -20,14 +21,14 @@ ROW = var(Var("r", FAR))
 
 
 def ask_ahead(
-    prefetches: Sequence[Prefetch], pointer: Callable[[Buffer], str], team: Team, high: Index
+    prefetches: Sequence[kernel_ir.Prefetch], pointer: Callable[[Buffer], str], team: Team, high: Index
 ) -> Body:
     """Statements of a row's turn. high: past the last row of the program."""
     body: Body = []
     for p in prefetches:
         row = ROW + team.teams * p.ahead
         nbytes = min(p.last * CACHE_LINE, p.nbytes) - p.first * CACHE_LINE
-        ask = PrefetchBulk(pointer(p.buffer), row * p.nbytes + p.first * CACHE_LINE, nbytes)
+        ask = Prefetch(pointer(p.buffer), row * p.nbytes + p.first * CACHE_LINE, nbytes)
         body += under(Less(row, high), [ask])
     assert all(p.nbytes % PIECE_BYTES == 0 for p in prefetches)
     return under(Equal(team.thread, const(0)), body)

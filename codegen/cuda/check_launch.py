@@ -23,7 +23,7 @@ from jstitch.codegen.launch_ir import (
     LoadMatrices,
     MultiplyAdd,
     Pointer,
-    PrefetchBulk,
+    Prefetch,
     Put,
     Read,
     Registers,
@@ -78,7 +78,7 @@ class _LaunchCheck(BodyCheck):
                     self.element(part.array, self.index(part.first), width)
             case CommitCopies() | AwaitCopies():
                 pass
-            case PrefetchBulk(pointer, at, nbytes):
+            case Prefetch(pointer, at, nbytes):
                 self.pointer(pointer)
                 if nbytes <= 0 or self.index(at).multiple % PIECE_BYTES or nbytes % PIECE_BYTES:
                     self.complain(s, f"asks for {nbytes} bytes, not of whole pieces of {PIECE_BYTES}")

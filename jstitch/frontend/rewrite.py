@@ -285,7 +285,7 @@ def stitch_graph(
     """
     memory = {**carried_by_loops(graph), **donated}
     passes = kernel_passes(context.machine) if scheduling is None else scheduling
-    ready = map_frames(keep_counters(graph), partial(copy_carried, context=context))
+    ready = map_frames(keep_counters(graph), lambda frame: copy_carried(frame, context))
     dump.ready(ready)
     followed = follow(pinned, ready)
     builder = KernelBuilder(name, context, dump, backend, memory, gate, KernelNames(taken), passes, followed)

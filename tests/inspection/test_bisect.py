@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jstitch.frontend import kernel_builder
+from jstitch.frontend import kernel_builder, rewrite
 from jstitch.frontend.mlir import parse_module
 from jstitch.inspection import bisect as bisection
 from jstitch.inspection import experiment as experiments
@@ -136,7 +136,7 @@ def test_a_wrong_step_of_planning_is_told_by_frame(monkeypatch: Patch) -> None:
 
 
 def test_wrong_copies_before_planning(monkeypatch: Patch) -> None:
-    for module in (frontend, bisection):
+    for module in (rewrite, bisection):
         monkeypatch.setattr(module, "copy_carried", on_any_target(turned))
     found = bisect(experiment())
     assert found is not None

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jstitch.codegen import launch_ir
 from jstitch.codegen.cuda.check_launch import check_launch
 from jstitch.codegen.cuda.ptx.error import PtxError
 from jstitch.codegen.cuda.simulate_error import SimulationError
 from jstitch.codegen.kernel_ir import Kernel, Prefetch
-from jstitch.codegen.launch_ir import LaunchCode, Parameter, PrefetchBulk
+from jstitch.codegen.launch_ir import LaunchCode, Parameter
 from jstitch.device_spec import find_spec
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.target import cuda_profile
@@ -97,7 +98,7 @@ def test_results_are_the_same(rows: int, columns: int, machine: str) -> None:
 def test_a_launch_that_asks_for_parts_of_pieces_is_refused() -> None:
     parameter = Parameter("b0", "f32", "read", 64)
     for at, nbytes, fine in ((16, 32, True), (8, 32, False), (16, 24, False), (0, 0, False)):
-        body = (PrefetchBulk("b0", const(at), nbytes),)
+        body = (launch_ir.Prefetch("b0", const(at), nbytes),)
         launch = LaunchCode("k", 1, 32, 0, (parameter,), body, 0, 0, 0)
         assert bool(check_launch(launch)) is not fine
 

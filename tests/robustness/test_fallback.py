@@ -106,7 +106,7 @@ def test_strict_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_interrupt_is_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: Any) -> Any:
+    def interrupted(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(rewrite, "plan_frame", interrupted)

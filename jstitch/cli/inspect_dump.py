@@ -303,9 +303,8 @@ def _print(text: str, suffix: str) -> None:
 
 
 def _shown(line: str) -> str:
-    """A dump may be anybody's: what does not print is shown as an escape."""
-    plain = line.expandtabs()
-    return visible(plain, len(plain))
+    """A dump may be anybody's: what does not print, but for tabs, is shown as an escape."""
+    return "\t".join(visible(part, len(part)) for part in line.split("\t"))
 
 
 def _print_changes(changes: Changes, before: str, after: str, stat: bool) -> None:

@@ -59,9 +59,9 @@ class Folder:
 
     def read(self, name: str) -> Found:
         """Raises FileNotFoundError, UntrustedError, OSError."""
-        with os.fdopen(self._open(name, os.O_RDONLY), "rb") as file:
-            found = os.fstat(file.fileno())
-            _require(self.path / name, found, stat.S_ISREG, "a plain file")
+        handle = self._open(name, os.O_RDONLY)
+        found = self._judged(handle, name)
+        with os.fdopen(handle, "rb") as file:
             return Found(file.read(), found.st_mtime)
 
     def write(self, name: str, data: bytes) -> None:
@@ -81,8 +81,8 @@ class Folder:
             handle = self._open(name, os.O_RDWR | os.O_CREAT)
         except PermissionError:
             handle = self._open(name, os.O_RDONLY)  # one that may be read is there
-        with os.fdopen(handle, "rb") as file:
-            _require(self.path / name, os.fstat(file.fileno()), stat.S_ISREG, "a plain file")
+        self._judged(handle, name)
+        os.close(handle)
 
     def check(self, name: str) -> None:
         """Raises UntrustedError for a file that is there and not ours."""
@@ -122,6 +122,16 @@ class Folder:
             return os.open(self._at(name), flags | _PLAIN, PRIVATE_FILE, dir_fd=self.handle)
         except OSError as error:
             raise _link(self.path / name) or error from None
+
+    def _judged(self, handle: int, name: str) -> os.stat_result:
+        """What is open. Raises UntrustedError, with it closed."""
+        try:
+            found = os.fstat(handle)
+            _require(self.path / name, found, stat.S_ISREG, "a plain file")
+        except BaseException:
+            os.close(handle)
+            raise
+        return found
 
     def _at(self, name: str) -> str:
         return name if self.handle is not None else str(self.path / name)

@@ -125,3 +125,11 @@ def test_no_cache_and_a_file_in_its_place(tmp_path: Path) -> None:
     assert json.loads(run(none, "clear", "--json").stdout)["deleted"] == 0
     (tmp_path / "kernels").write_text("")
     assert "found a file" in run(none, "stats", status=2).stderr
+
+
+def test_a_cache_that_others_may_write_is_refused(cache: KernelCache) -> None:
+    cache.directory.chmod(0o777)
+    for command in ("stats", "clear"):
+        said = run(cache, command, status=2).stderr
+        assert "can be written by everybody" in said
+    assert left(cache) == [0, 1, 2, 3, 9]

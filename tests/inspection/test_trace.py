@@ -20,9 +20,13 @@ import jstitch
 from jstitch.__main__ import main
 from jstitch.demo.model import ModelConfig
 from jstitch.demo.training import TrainingConfig, prepare
+from jstitch.device_spec import find_spec
+from jstitch.frontend.jitted import Jitted
 from jstitch.inspection.profile_file import find_profiles
 from jstitch.inspection.profile_schema import Hlo
 from jstitch.inspection.trace_summary import KernelTime, TraceSummary, summarize
+from jstitch.xla.compile import compile_lowered, device_sharding
+from tests.analysis.test_analyze import needs_plugin
 
 EVERYTHING = jstitch.CompileOptions(tune="off", strict=True)
 CALLS = 3
@@ -286,3 +290,21 @@ def test_the_newest_profile_of_a_folder(tmp_path: Path) -> None:
         for host in "ab":
             written(tmp_path / name / f"{host}.xplane.pb")
     assert [file.parent.name for file in find_profiles(tmp_path)] == ["2026_01_02"] * 2
+
+
+@needs_plugin
+def test_xla_gpu_keeps_what_calls_say() -> None:
+    spec = find_spec("h200")
+    options = jstitch.CompileOptions(tune="off", strict=True, target="h200")
+    jitted = Jitted.of(jstitch.jit(layer_norm, options=options), device_sharding(spec))
+    lowered = jitted.lower(functools.partial(jstitch.jit, options=options), (X,), {}, "cuda")
+    module = compile_lowered(lowered, spec, library_gemms=False).module
+    ((name, call),) = (
+        (i.name, i.rest) for c in module.computations.values() for i in c.instructions.values() if i.target
+    )
+    kernel = name.partition(".")[0]
+    assert f'jstitch.kernel="{kernel}"' in call
+    assert f'jstitch.entry="{kernel}_phase0"' in call
+    assert f'jstitch.bytes="{2 * X.nbytes}"' in call
+    assert f'op_name="jit(layer_norm)/layer_norm/{kernel}"' in call
+    assert "stack_frame_id=" in call

@@ -25,8 +25,9 @@ _MOST = 5  # rows of XLA's own
 
 @dataclass(frozen=True)
 class KernelTime:
-    """A stitched kernel in one program, which others may have the name of. calls: of it. seconds: of all of them. launches: a call's, on a GPU.
+    """A stitched kernel in one program, whose name others may have, too.
 
+    calls: of it. seconds: of all of them. launches: a call's, on a GPU.
     nbytes: read and written by a call. flops: of a call. scope: the names around all of its ops. lines: of
     the user. ops: what it computes, names.
     """

@@ -25,6 +25,7 @@ from jstitch.ir.scope import common_scope
 from jstitch.ir.types import Type
 from jstitch.passes.base.plan import is_free
 
+_MOST_LINES = 64  # of the user, that a kernel's location names: MLIR walks nested ones recursively
 _WORK = (OpClass.LIGHT, OpClass.EXPENSIVE, OpClass.REDUCTION, OpClass.CONTRACTION)
 _SYMBOL = re.compile(r'@(?:"([^"]+)"|([\w.$-]+))')
 EmitKernel = Callable[[Op, list[ir.Value]], list[ir.Value]]
@@ -160,7 +161,7 @@ def _locations(kernel: Op) -> ir.Location:
     """
     ops = [*kernel.regions[0].walk()]
     placed = [op for op in ops if op.loc and not is_free(op)]
-    lines = dict.fromkeys(op.loc for op in placed) or {kernel.loc: None}
+    lines = [*dict.fromkeys(op.loc for op in placed)][:_MOST_LINES] or [kernel.loc]
     found = ir.Location.fused(list(dict.fromkeys(map(_location, (*placed, *ops)))))
     for line in reversed(lines):
         found = ir.Location.callsite(make_location(line), [found])

@@ -53,7 +53,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Ran:
-    """One event. start: in seconds, as are its own. program: its number, None where the event lacks it.
+    """One event. start: in seconds, as are its own. program, module: number and name, where it has them.
 
     run: tells executions of a program apart. instruction: its name in HLO, "" where nobody knows.
     """
@@ -62,6 +62,7 @@ class Ran:
     start: float
     seconds: float
     program: int | None
+    module: str
     run: tuple[Any, ...]
     instruction: str
     on_device: bool
@@ -73,14 +74,14 @@ class Ran:
 
 @dataclass(frozen=True)
 class Profile:
-    """One file."""
+    """One file. programs: by number."""
 
     programs: Mapping[int, Program]
     ran: tuple[Ran, ...]
 
     def instruction(self, ran: Ran) -> tuple[Program, Instruction] | None:
         """What ran; None where the profile does not hold it. Kernels in a CUDA graph have only their name."""
-        known = self.programs.get(-1 if ran.program is None else ran.program)
+        known = None if ran.program is None else self._numbered.get((ran.program, ran.module))
         for program in self.programs.values() if known is None else (known,):
             found = program.entries.get(ran.name)
             if found is None and known is not None:
@@ -88,6 +89,23 @@ class Profile:
             if found is not None:
                 return program, found
         return None
+
+    @cached_property
+    def _numbered(self) -> Mapping[tuple[int, str], Program]:
+        """By the numbers and names that events have.
+
+        Of a program from JAX's compilation cache, the number in HLO is a later one than that of its events.
+        """
+        events = {(ran.program, ran.module) for ran in self.ran if ran.program is not None}
+        taken, found = {number for number, _ in events}, {}
+        for number, module in events:
+            later = (
+                n for n, p in self.programs.items() if n > number and n not in taken and p.name == module
+            )
+            chosen = number if number in self.programs else min(later, default=None)
+            if chosen is not None:
+                found[number, module] = self.programs[chosen]
+        return found
 
 
 def find_profiles(path: Path) -> list[Path]:
@@ -171,7 +189,16 @@ def _ran(event: Any, stats: Mapping[str, Any], on_device: bool, plane: str) -> R
     number = stats.get("program_id")
     run = (plane, number, stats.get("run_id"), stats.get("device_ordinal"))
     program, name = None if number is None else int(number), stats.get("hlo_op", "")
-    return Ran(event.name, event.start_ns / 1e9, event.duration_ns / 1e9, program, run, name, on_device)
+    return Ran(
+        event.name,
+        event.start_ns / 1e9,
+        event.duration_ns / 1e9,
+        program,
+        stats.get("hlo_module", ""),
+        run,
+        name,
+        on_device,
+    )
 
 
 def _once(events: list[Ran]) -> Iterator[Ran]:

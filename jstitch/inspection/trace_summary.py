@@ -25,8 +25,9 @@ _MOST = 5  # rows of XLA's own
 
 @dataclass(frozen=True)
 class KernelTime:
-    """A stitched kernel in one program. calls: of it. seconds: of all of them. launches: a call's, on a GPU.
+    """A stitched kernel in one program, whose name others may have, too.
 
+    calls: of it. seconds: of all of them. launches: a call's, on a GPU.
     nbytes: read and written by a call. flops: of a call. scope: the names around all of its ops. lines: of
     the user. ops: what it computes, names.
     """
@@ -165,7 +166,7 @@ def _kernel_json(kernel: KernelTime) -> dict[str, Any]:
 
 def summarize(files: Sequence[Path]) -> TraceSummary:
     """Of all hosts' files together. Raises ParseError for a file that is no profile, OSError."""
-    kernels: dict[tuple[str, str], list[tuple[Instruction, float]]] = defaultdict(list)
+    kernels: dict[tuple[str, int, str], list[tuple[Instruction, float]]] = defaultdict(list)
     others: dict[tuple[str, str, str, str], list[float]] = defaultdict(list)
     for path in files:
         for ran, found, seconds in _timed(read_profile(path)):
@@ -174,12 +175,12 @@ def summarize(files: Sequence[Path]) -> TraceSummary:
                 continue
             program, what = found
             if "kernel" in what.identity:
-                kernels[program.name, what.identity["kernel"]].append((what, seconds))
+                kernels[program.name, program.number, what.identity["kernel"]].append((what, seconds))
             else:
                 others[what.name, program.name, what.opcode, what.scope].append(seconds)
     return TraceSummary(
         tuple(map(str, files)),
-        _largest(_kernel(program, kernel, times) for (program, kernel), times in kernels.items()),
+        _largest(_kernel(program, kernel, times) for (program, _, kernel), times in kernels.items()),
         _largest(OtherTime(n, p, o, len(t), sum(t), s) for (n, p, o, s), t in others.items()),
     )
 

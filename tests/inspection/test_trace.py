@@ -20,9 +20,13 @@ import jstitch
 from jstitch.__main__ import main
 from jstitch.demo.model import ModelConfig
 from jstitch.demo.training import TrainingConfig, prepare
+from jstitch.device_spec import find_spec
+from jstitch.frontend.jitted import Jitted
 from jstitch.inspection.profile_file import find_profiles
 from jstitch.inspection.profile_schema import Hlo
 from jstitch.inspection.trace_summary import KernelTime, TraceSummary, summarize
+from jstitch.xla.compile import compile_lowered, device_sharding
+from tests.analysis.test_analyze import needs_plugin
 
 EVERYTHING = jstitch.CompileOptions(tune="off", strict=True)
 CALLS = 3
@@ -91,6 +95,12 @@ def test_every_kernel_has_its_scope_lines_bytes_and_ops(summary: TraceSummary) -
     assert "stablehlo.exponential" in second.ops
     assert second.flops > first.flops > 5 * X.size
     assert all(k.seconds > 0 and k.program == "jit_step" for k in summary.kernels)
+
+
+def test_programs_of_other_shapes_are_apart(tmp_path: Path) -> None:
+    f = jstitch.jit(layer_norm, options=EVERYTHING)
+    found = traced(tmp_path, lambda: (f(X), f(X[:32])))
+    assert sorted((k.calls, k.nbytes) for k in found.kernels) == [(CALLS, X.nbytes), (CALLS, 2 * X.nbytes)]
 
 
 def test_the_rest_is_xlas(summary: TraceSummary) -> None:
@@ -227,20 +237,25 @@ def written(path: Path, *planes: str) -> Path:
     return path
 
 
-def plane(name: str, lines: dict[str, list[tuple[str, int, int, str]]]) -> str:
-    """lines: of events, each with its name, start and duration in us, and HLO instruction ("": says none)."""
+def plane(name: str, lines: dict[str, list[tuple[str, int, int, str]]], number: int = NUMBER) -> str:
+    """lines: of events, each with its name, start and duration in us, and HLO instruction ("": says none).
+
+    number: of the program that they say.
+    """
     names = sorted({event[0] for events in lines.values() for event in events})
     ops = sorted({event[3] for events in lines.values() for event in events})
     text = f'planes {{ name: "{name}"'
     for n, entry in enumerate(names, 1):
         text += f' event_metadata {{ key: {n} value {{ id: {n} name: "{entry}" }} }}'
-    for n, stat in enumerate(("hlo_op", "program_id", *ops), 1):
+    for n, stat in enumerate(("hlo_op", "program_id", "hlo_module", "jit_f", *ops), 1):
         text += f' stat_metadata {{ key: {n} value {{ id: {n} name: "{stat}" }} }}'
     for title, events in lines.items():
         text += f' lines {{ name: "{title}"'
         for entry, start, length, op in events:
-            said = f"stats {{ metadata_id: 1 ref_value: {ops.index(op) + 3} }}"
-            said += f" stats {{ metadata_id: 2 int64_value: {NUMBER} }}"
+            said = f"stats {{ metadata_id: 1 ref_value: {ops.index(op) + 5} }}"
+            said += (
+                f" stats {{ metadata_id: 2 int64_value: {number} }} stats {{ metadata_id: 3 ref_value: 4 }}"
+            )
             text += f" events {{ metadata_id: {names.index(entry) + 1} offset_ps: {start}000000"
             text += f" duration_ps: {length}000000 {said if op else ''} }}"
         text += " }"
@@ -280,9 +295,36 @@ def test_a_loop_counts_without_its_turns(tmp_path: Path) -> None:
     assert found.stitched_seconds == pytest.approx(50e-6)
 
 
+def test_programs_of_jaxs_compilation_cache(tmp_path: Path) -> None:
+    """Their numbers in events are smaller than those in HLO."""
+    events = [("norm_row_0.0", 0, 10, "norm_row_0.0"), ("norm_row_0.1", 10, 10, "norm_row_0.1")]
+    early = written(tmp_path / "early.xplane.pb", plane("/host:CPU", {"one": events}, NUMBER - 2))
+    assert [k.nbytes for k in summarize([early]).kernels] == [2001]
+    late = written(tmp_path / "late.xplane.pb", plane("/host:CPU", {"one": events}, NUMBER + 1))
+    assert not summarize([late]).kernels
+
+
 def test_the_newest_profile_of_a_folder(tmp_path: Path) -> None:
     for name in ("2026_01_01", "2026_01_02"):
         (tmp_path / name).mkdir()
         for host in "ab":
             written(tmp_path / name / f"{host}.xplane.pb")
     assert [file.parent.name for file in find_profiles(tmp_path)] == ["2026_01_02"] * 2
+
+
+@needs_plugin
+def test_xla_gpu_keeps_what_calls_say() -> None:
+    spec = find_spec("h200")
+    options = jstitch.CompileOptions(tune="off", strict=True, target="h200")
+    jitted = Jitted.of(jstitch.jit(layer_norm, options=options), device_sharding(spec))
+    lowered = jitted.lower(functools.partial(jstitch.jit, options=options), (X,), {}, "cuda")
+    module = compile_lowered(lowered, spec, library_gemms=False).module
+    ((name, call),) = (
+        (i.name, i.rest) for c in module.computations.values() for i in c.instructions.values() if i.target
+    )
+    kernel = name.partition(".")[0]
+    assert f'jstitch.kernel="{kernel}"' in call
+    assert f'jstitch.entry="{kernel}_phase0"' in call
+    assert f'jstitch.bytes="{2 * X.nbytes}"' in call
+    assert f'op_name="jit(layer_norm)/layer_norm/{kernel}"' in call
+    assert "stack_frame_id=" in call

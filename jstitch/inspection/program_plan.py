@@ -17,7 +17,7 @@ from jstitch.frontend.observe import Observed
 from jstitch.inspection.json_fields import json_fields
 from jstitch.inspection.kernel_facts import KernelFacts, KernelMaker
 from jstitch.inspection.labels import Frame, frames_of, source_line
-from jstitch.inspection.shown import Printed, Shown
+from jstitch.inspection.shown import Paged, Printed
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
 from jstitch.passes.chunk.chunk_rows import said_of
 from jstitch.passes.fuse.absorb_updates import absorb_updates
@@ -86,7 +86,7 @@ class CallPlan:
 
 
 @dataclass(frozen=True, repr=False)
-class ProgramPlan(Shown):
+class ProgramPlan(Paged):
     """Every stitched call of a program. Prints as a table, alike patterns in one line."""
 
     name: str

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from jstitch.device_spec import DeviceSpec
+from jstitch.inspection.shown import Printed, Shown
 from jstitch.xla.launches import Launch, merged, seconds
 from jstitch.xla.traffic import Traffic
-
-Printed = Any  # table.Printed: rich is a tenth of `import jstitch`, only for printing
 
 _MEMORY = ("memory", "copy")
 
@@ -107,8 +105,8 @@ class Side:
         return _table(title, heads, (_row(kernel) for kernel in rows))
 
 
-@dataclass(frozen=True)
-class Analysis:
+@dataclass(frozen=True, repr=False)
+class Analysis(Shown):
     """XLA's program (`plain`) and the stitched one for the device `spec`. Prints as a table.
 
     name: the function's. reasons: why calls, or parts of them, stayed XLA's. devices: that the program is
@@ -129,23 +127,27 @@ class Analysis:
         theirs, ours = self.plain.modelled_seconds, self.stitched.modelled_seconds
         return theirs / ours if ours else 1.0
 
-    def __rich__(self) -> Printed:
+    @property
+    def title(self) -> str:
         where = f"each of {self.devices} {self.spec.title}" if self.devices > 1 else self.spec.title
-        title = f"{self.name} on {where}: {self.ratio:.2f}x (modelled)"
+        return f"{self.name} on {where}: {self.ratio:.2f}x (modelled)"
+
+    def __rich__(self) -> Printed:
         heads = ("", "XLA", "stitched", "stitched / XLA")
         lines = (line for line in _LINES if self.devices > 1 or "collective" not in line[1])
-        return _table(title, heads, (self._row(*line) for line in lines))
+        return _table(self.title, heads, (self._row(*line) for line in lines))
 
     def _row(self, label: str, field: str, scale: float, digits: int) -> tuple[str, ...]:
         plain, stitched = (float(getattr(side, field)) for side in (self.plain, self.stitched))
         share = f"{stitched / plain:.2f}" if plain else "-"
         return (label, f"{plain / scale:,.{digits}f}", f"{stitched / scale:,.{digits}f}", share)
 
-    def __str__(self) -> str:
-        notes = [f"divided: {', '.join(self.shardings)}"] if self.shardings else []
-        notes += [f"not stitched: {reason}" for reason in self.reasons]
-        notes += [f"loop {name}: trip count unknown, counted once" for name in self.plain.unknown_loops]
-        return "\n".join([str(self.__rich__()), *notes])
+    def notes(self) -> Iterator[str]:
+        """How it is divided, what stayed XLA's, and loops that are not known."""
+        if self.shardings:
+            yield f"divided: {', '.join(self.shardings)}"
+        yield from (f"not stitched: {reason}" for reason in self.reasons)
+        yield from (f"loop {name}: trip count unknown, counted once" for name in self.plain.unknown_loops)
 
 
 _LINES = (

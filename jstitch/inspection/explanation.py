@@ -13,7 +13,7 @@ from typing import Any
 
 from jstitch.inspection.json_fields import json_fields
 from jstitch.inspection.labels import WHOLE, OpLabel
-from jstitch.inspection.shown import Printed, Shown
+from jstitch.inspection.shown import Paged, Printed
 from jstitch.passes.base.plan import Reason
 
 SHOWN = 5  # edges with one reason that are printed; the data has all
@@ -107,7 +107,7 @@ class CallStory:
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation(Shown):
+class Explanation(Paged):
     """Why a program is stitched as it is. Prints as tables; `edge` asks for one edge, in full."""
 
     name: str

@@ -22,7 +22,7 @@ from jstitch.inspection.json_fields import json_fields
 from jstitch.inspection.kernel_facts import KernelFacts, KernelMaker
 from jstitch.inspection.labels import Frame, frames_of, source_line
 from jstitch.inspection.pin_plan import pin_plan
-from jstitch.inspection.shown import Printed, Shown
+from jstitch.inspection.shown import Paged, Printed
 from jstitch.ir.visible import visible
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
 from jstitch.passes.chunk.chunk_rows import said_of
@@ -36,7 +36,7 @@ Step = Callable[[str], None]
 
 
 @dataclass(frozen=True, repr=False)
-class ProgramPlan(Shown):
+class ProgramPlan(Paged):
     """Every stitched call of a program. Prints as a table, alike patterns in one line.
 
     pins: what is saved of it.

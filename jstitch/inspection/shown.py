@@ -25,11 +25,8 @@ const light = 0.3 * red + 0.6 * green + 0.1 * blue;
 this.contentWindow.postMessage({scheme: light > 127 ? 'dark' : 'light'}, '*');"""
 
 
-@dataclass(frozen=True, repr=False)
 class Shown:
-    """page: makes the page as HTML; None where it is not known what was observed: in copies of it."""
-
-    page: Callable[[], str] | None = field(default=None, repr=False, compare=False, kw_only=True)
+    """Prints as a table with lines below it, also in a notebook."""
 
     @property
     def title(self) -> str:
@@ -49,6 +46,21 @@ class Shown:
     def __repr__(self) -> str:
         return str(self)
 
+    def _repr_html_(self) -> str:
+        from jstitch.inspection import table
+
+        return table.html(self.__rich__(), self.notes())
+
+
+@dataclass(frozen=True, repr=False)
+class Paged(Shown):
+    """In a notebook a page, with the table above it.
+
+    page: makes it, as HTML; None where it is not known what was observed: in copies of it.
+    """
+
+    page: Callable[[], str] | None = field(default=None, repr=False, compare=False, kw_only=True)
+
     def to_html(self) -> str:
         """The page of `jstitch report`: one HTML file that loads nothing. Kernels have no source in it.
 
@@ -60,9 +72,7 @@ class Shown:
         return self.page()
 
     def _repr_html_(self) -> str:
-        from jstitch.inspection import table
-
-        told = table.html(self.__rich__(), self.notes())
+        told = super()._repr_html_()
         return told if self.page is None else framed(self.title, told, self.page())
 
     def __getstate__(self) -> dict[str, Any]:

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import pytest
 
 import jstitch
+from jstitch.analysis.report import Analysis, Side
+from jstitch.device_spec import find_spec
 from jstitch.inspection import table
 from jstitch.inspection.shown import framed
 from tests.inspection.notebooks import NOTEBOOK, executed
@@ -61,6 +63,16 @@ def test_what_is_printed_is_the_table() -> None:
         assert repr(made) == str(made)
         assert made.title in repr(made)
         assert "page" not in made.to_json()
+
+
+def test_an_analysis_is_a_table_in_a_notebook() -> None:
+    side = Side((), unknown_loops=("body[0]",))
+    made = Analysis("[red]f", find_spec("h200"), side, side, reasons=("<b>none</b>",))
+    (shown,) = [e for e in elements(made._repr_html_()) if e.tag == "pre"]
+    said = "".join(shown.itertext())
+    assert made.title in said
+    assert "not stitched: <b>none</b>" in said
+    assert "loop body[0]" in repr(made)
 
 
 @pytest.mark.parametrize("again", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])

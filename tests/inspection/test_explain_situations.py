@@ -22,7 +22,7 @@ from tests.inspection.situations import OFF, SITUATIONS, SMALL, Situation, X
 CPU = jstitch.CompileOptions(target="cpu")
 
 # By the gates' own tests, and by tests/codegen/cuda/test_parameters.py.
-TESTED_ELSEWHERE = {"measured", "asked", "parameters"}
+TESTED_ELSEWHERE = {"measured", "asked", "parameters", "pinned"}
 
 
 def explained(f: Callable[..., Any], args: Any, options: Any) -> Explanation:
@@ -128,6 +128,7 @@ def test_what_was_measured_to_be_slower(monkeypatch: pytest.MonkeyPatch, tmp_pat
         return Decision("softmax", "xla", 3e-6, 2e-6, "measured")
 
     monkeypatch.setattr(MeasuredGate, "_pattern", slower)
+    monkeypatch.setattr(MeasuredGate, "choose", lambda self, candidates: self.graph)
     options = jstitch.CompileOptions(target="cpu", tune="measure", cache_dir=str(tmp_path))
     (story,) = jstitch.explain(jax.nn.softmax, options)(X).edge("exponential", "reduce")
     assert story.why is not None

@@ -276,6 +276,14 @@ def test_a_changed_program_is_told_what_changed(saved: Path) -> None:
     assert all(f"net: {line}" in story for line in record.details["pinned"])
 
 
+def test_edges_of_what_is_left_say_why_it_was(saved: Path) -> None:
+    story, *_ = jstitch.explain(net, APART.replace(plan=saved, strict=True))(*NET).edge("dot_general", "tanh")
+    assert story.why is not None
+    assert story.why.rule == "pinned"
+    assert "dot_general is contraction" in str(story.why)
+    assert "--save" in story.remedy
+
+
 def test_strict_raises(saved: Path) -> None:
     options = APART.replace(plan=saved, strict=True)
     with pytest.raises(PlanMismatchError, match="tanh"):

@@ -122,7 +122,7 @@ class Dump:
             self.seen.refused.append((pattern, reason))
         self.text(f"{name}.refused.txt", lambda: str(reason))
 
-    def beside(self) -> Dump:
+    def other_way(self) -> Dump:
         """The dump of another way to stitch the same call, which is looked at only."""
         seen = None if self.seen is None else self.seen.beside()
         return Dump(None, (), self.verify, seen)

@@ -237,7 +237,7 @@ def tuned_graph(
         if any(op.attrs["demanded"] for op in kept.walk() if op.name == KERNEL):
             chosen = kept
         else:
-            other = dump.beside()
+            other = dump.other_way()
             planned = stitch_graph(graph, modelled, name, other, backend, donated, taken=taken)
             chosen = gate.choose({"measured": kept, "modelled": planned})
             dump.chose(other, chosen is planned, None if chosen is kept else gate.reason)
@@ -335,7 +335,7 @@ class _Builder:
             about = pattern.ops, inputs, outputs, self.context, pattern.updates, pattern.template
             kernel = best_kernel("planned", *about)
             if self.followed is not None:
-                self.followed.lowered(pattern, kernel)
+                self.followed.look_at(pattern, kernel)
             self._kernels[pattern] = alias_donated(kernel, pattern, self.donated)
         return self._kernels[pattern]
 

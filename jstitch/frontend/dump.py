@@ -133,7 +133,7 @@ class Dump:
             log_refused(name, pattern, reason)
         self.text(f"{name}.refused.txt", lambda: str(reason))
 
-    def beside(self) -> Dump:
+    def other_way(self) -> Dump:
         """The dump of another way to stitch the same call, which is looked at only."""
         seen = None if self.seen is None else self.seen.beside()
         return Dump(None, (), self.verify, seen)

@@ -73,7 +73,7 @@ class KernelBuilder:
             about = pattern.ops, inputs, outputs, self.context, pattern.updates, pattern.template
             kernel = best_kernel("planned", *about)
             if self.followed is not None:
-                self.followed.lowered(pattern, kernel)
+                self.followed.look_at(pattern, kernel)
             self._kernels[pattern] = alias_donated(kernel, pattern, self.donated)
         return self._kernels[pattern]
 

@@ -51,7 +51,7 @@ class Followed:
     pins: Pins
     failed: list[str] = field(default_factory=list)
 
-    def lowered(self, pattern: FusionPattern, kernel: Kernel) -> None:
+    def look_at(self, pattern: FusionPattern, kernel: Kernel) -> None:
         """Look at the loops of a kernel before any pass has changed them."""
         kept = pattern.pinned
         if kept is not None and loops_key(kernel) != kept.loops:

@@ -255,7 +255,7 @@ def tuned_graph(
         if any(op.attrs["demanded"] for op in kept.walk() if op.name == KERNEL):
             chosen = kept
         else:
-            other = dump.beside()
+            other = dump.other_way()
             planned = stitch_graph(graph, modelled, name, other, backend, donated, taken=taken)
             chosen = gate.choose({"measured": kept, "modelled": planned})
             dump.chose(other, chosen is planned, None if chosen is kept else gate.reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,7 +38,7 @@ def command(
         _say(console, rows[-1])
     console.print(_table(rows))
     if path:
-        about = {"machine": machine.describe(), "steps": steps, "small": small}
+        about = {"machine": machine.describe(), "load": os.getloadavg(), "steps": steps, "small": small}
         path.write_text(json.dumps({**about, "programs": rows}, indent=1) + "\n", encoding="utf-8")
     if any(row["complaint"] for row in rows):
         raise SystemExit(1)

@@ -60,8 +60,8 @@ def test_what_is_measured_is_written(tmp_path: Path) -> None:
     found = json.loads(path.read_text())
     (row,) = found["programs"]
     assert found["machine"]["packages"]["jax"] == jax.__version__
-    assert row["name"] == "wave" and row["steps"] == 9 and row["complaint"] is None
-    assert row["ratio"]["value"] > 0 and row["floor"]["value"] > 0
+    assert (row["name"], row["steps"], row["complaint"]) == ("wave", 9, None)
+    assert all(row[name]["value"] > 0 for name in ("ratio", "floor"))
     assert 0 < row["jstitch"]["stitched"] <= row["jstitch"]["kernels"] < row["xla"]["kernels"]
 
 
@@ -84,7 +84,8 @@ def test_other_losses_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("examples.common.jstitch.jit", wrong)
     result = CliRunner().invoke(command, ["wave", "--small", "--steps", "3"])
     assert result.exit_code == 1
-    assert "DIFFER" in result.output and "too far off" in result.output
+    assert "DIFFER" in result.output
+    assert "too far off" in result.output
 
 
 def test_the_rule_allows_what_a_rounding_does() -> None:

@@ -33,6 +33,7 @@ COPY = 0.85  # of the bandwidth on paper that a copy reaches
 ISSUE = 0.3  # of the arithmetic on paper that scalar code reaches
 SECTOR_BYTES = 32
 WARP = 32
+UNBOUNDED_ROWS = 1 << 62  # programs are as many as a GPU holds, whose threads share what is summed
 ROWS_PER_PARTIAL = 16  # at least, so that partial results are a small share of the traffic
 
 
@@ -106,6 +107,7 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         program_work=1 << 12,
         max_programs=3 * spec.sms // 2,
         partial_rows=ROWS_PER_PARTIAL,
+        ordered_rows=UNBOUNDED_ROWS,
         kept_first=True,
         blocks=False,
         seams=False,

@@ -19,7 +19,8 @@ class Profile:
     products make rows: further from the core, but right operands are packed for more of them.
 
     row_step: rows per step where each program has column accumulators of its own. program_work: elements of
-    work that make a program worth its start. partial_rows: rows per program with column accumulators.
+    work that make a program worth its start. partial_rows: rows per program with column accumulators, at
+    least; ordered_rows: at most, for each addition to what is large already costs digits.
     kept_first: loops over dimensions that a reduction keeps stand outside those that it reduces, so that
     accumulators are scalars. blocks: long sums in blocks. seams: loops cut where a concatenate changes sides.
     one_pass: sums that wait for a mean or a maximum over rows are reduced together with it.
@@ -43,6 +44,7 @@ class Profile:
     program_work: int = 1 << 14
     max_programs: int = 64
     partial_rows: int = 64
+    ordered_rows: int = 256
     kept_first: bool = False
     blocks: bool = True
     seams: bool = True
@@ -66,6 +68,12 @@ class Profile:
     reread_bytes: Callable[[Lane], int] | None = None
     narrow_tiles: bool = False
     machine: Machine = field(default_factory=Machine)
+
+    def column_programs(self, rows: int, step: int, work: int) -> int:
+        """Programs that share `rows` rows, `step` at a time, and have column accumulators of their own."""
+        most = max(8, min(self.max_programs, rows // self.partial_rows))
+        usual = min(rows // step, work // self.program_work, most)
+        return max(1, usual, min(rows // step, rows // self.ordered_rows))
 
 
 CPU = Profile()

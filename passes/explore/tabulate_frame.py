@@ -176,8 +176,7 @@ def _partials(op: Op, profile: Profile) -> int:
     """Partial results of a reduction over the leading dimensions (see form_groups.Group.programs)."""
     elements = op.operands[0].tensor.size
     rows = elements // max(1, op.results[0].tensor.size)
-    most = max(8, min(profile.max_programs, rows // profile.partial_rows))
-    return max(1, min(rows, elements // profile.program_work, most))
+    return profile.column_programs(rows, 1, elements)
 
 
 def _number(table: FrameTable, value: Value, maker: int, returned: frozenset[Value]) -> int:

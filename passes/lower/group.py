@@ -70,9 +70,9 @@ class Group:
         """Fixed by the shapes, never by the machine's threads, so that results are deterministic."""
         if self.fixed:
             return self.fixed
-        most = self.profile.max_programs
         if self.accumulates:
-            most = max(8, min(most, self.rows // self.profile.partial_rows))
+            return self.profile.column_programs(self.rows, self.step, self.largest)
+        most = self.profile.max_programs
         return max(1, min(self.rows // self.step, self.largest // self.profile.program_work, most))
 
 

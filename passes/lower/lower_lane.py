@@ -12,11 +12,13 @@ from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import ROWS
 from jstitch.passes.lower.build_nest import Place
-from jstitch.passes.lower.loop_order import block_of, inner_dims, loop_order
+from jstitch.passes.lower.loop_order import block_of, inner_dims, loop_order, sums_floats
 from jstitch.passes.lower.place_values import Placement, last_stage, place_values
 from jstitch.passes.lower.quote_lines import quote_lines
 from jstitch.passes.lower.trace_lane import Node
 from jstitch.passes.lower.write_nest import LaneContext, NestWriter, inits
+
+TOGETHER = 8, 4, 2  # elements of a sum outside what is kept, that are added up first
 
 
 @dataclass(eq=False, kw_only=True)
@@ -117,7 +119,10 @@ class LaneLowering(LaneContext):
             return [NestWriter(self, nodes, by_columns, collapse=False, runs=runs).write()]
         cuts = writer.cuts() if seams and self._may_go_on(nodes) else None
         if cuts is None:
-            return [nest]
+            together = None if blocks or writer.builder.conditions else self._together(nodes)
+            if together is None:
+                return [nest]
+            return [NestWriter(self, nodes, by_columns, collapse=False, together=together).write()]
         name, points = cuts
         pieces = []
         for number, (lo, hi) in enumerate(itertools.pairwise(points)):
@@ -127,6 +132,19 @@ class LaneLowering(LaneContext):
             )
             pieces.append(made.write())
         return pieces
+
+    def _together(self, nodes: list[Node]) -> tuple[int, int] | None:
+        """The outermost dimension, where floats are summed over it into tiles, and how many at once.
+
+        Each addition to what is large already costs digits, and a load and a store.
+        """
+        group, (n, *others) = self.view.group, nodes
+        if others or not self._read_modify_write(n) or loop_order(n, group).suffix or not sums_floats(n.op):
+            return None
+        d = inner_dims(n.domain, group.rows)[0]
+        if d not in n.op.attrs["dimensions"]:
+            return None
+        return next(((d, k) for k in TOGETHER if n.domain[d] % k == 0 and n.domain[d] > k), None)
 
     def _may_go_on(self, nodes: list[Node]) -> bool:
         """Whether sums may be left and taken up again: what they are kept in rounds nothing."""

@@ -1,13 +1,13 @@
 """One loop nest: the loops over a domain, and the instructions of the nodes that share them.
 
 sum over dim 1 of [8, 4096], row r      ->   for i: for j: part += x[r * 4096 + i * 2048 + j]; acc += part
-    sum over dim 0, four rows at a time     ->   for i: s[i] = s[i] + x[q * 4 * n + i] + x[q * 4 * n + n + i]
+    sum over dim 0, four rows at a time     ->   for i: s[i] += x[q * 4 * n + i] + x[q * 4 * n + n + i] + ...
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.codegen.kernel_ir import (
@@ -57,7 +57,8 @@ def inits(op: Op) -> tuple[Value, ...]:
 class NestWriter:
     """Loops over one domain, and the instructions of the nodes that share them.
 
-    ranges: where loops are cut, the turns of this piece. piece: its number.
+    ranges: where loops are cut, the turns of this piece. piece: its number. together: a dimension, and how
+    many of its elements one turn of its loop takes.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class NestWriter:
         ranges: Mapping[str, tuple[int, int]] | None = None,
         runs: Mapping[int, int] | None = None,
         piece: int = 0,
+        together: tuple[int, int] | None = None,
     ) -> None:
         group = lane.view.group
+        self.together = together
         self.lane, self.nodes, self.group = lane, nodes, group
         self.rows, self.shape = group.rows, nodes[0].domain
         self.collapse, self.ranges, self.cut_runs = collapse, ranges or {}, runs or {}
@@ -97,6 +100,7 @@ class NestWriter:
         self.after: list[Instr] = []
         self.combines: list[Combine] = []
         self._running: dict[tuple[Buffer, Index], Ref] = {}
+        self._steps: dict[tuple[Node, tuple[Index, ...]], tuple[int, list[Atomic] | None]] = {}
 
     # -- indices --------------------------------------------------------------------------------------
 
@@ -120,6 +124,11 @@ class NestWriter:
             lo, hi = self.ranges.get(name, (0, self.shape[d]))
             if d in self.cut_runs:
                 found[d] = add(self._run_loops(name, hi - lo, self.cut_runs[d]), const(lo))
+                continue
+            if self.together and d == self.together[0]:
+                turns = self.shape[d] // self.together[1]
+                self.loops.append(Loop(Var(name, turns), 0, turns))
+                found[d] = mul(var(Var(name, turns)), self.together[1])
                 continue
             if hi - lo > 1 or (name in self.ranges and any(n.roots for n in self.nodes)):
                 self.loops.append(Loop(Var(name, hi - lo), 0, hi - lo))
@@ -163,11 +172,12 @@ class NestWriter:
         rows = range(self.group.step) if self.unrolled else (None,)
         for j in rows:
             row = self.row if j is None else add(self.row, const(j))
-            for n in self.nodes:
-                if n.is_partial or n.is_reduction:
-                    self._reduce(n, row)
-                else:
-                    self._store(n, row)
+            for _ in self._turns():
+                for n in self.nodes:
+                    if n.is_partial or n.is_reduction:
+                        self._reduce(n, row)
+                    else:
+                        self._store(n, row)
         return Nest(
             tuple(self.loops),
             tuple(self.accumulators),
@@ -175,6 +185,17 @@ class NestWriter:
             tuple(self.after),
             tuple(self.combines),
         )
+
+    def _turns(self) -> Iterator[None]:
+        """For each element that one turn of a loop takes together."""
+        if self.together is None:
+            yield
+            return
+        d, count = self.together
+        first = self.inner[d]
+        for k in range(count):
+            self.inner[d] = add(first, const(k))
+            yield
 
     def _store(self, n: Node, row: Index) -> None:
         index = self.index(n.value.shape, row)
@@ -287,6 +308,12 @@ class NestWriter:
 
     def _update(self, n: Node, kept: tuple[Index, ...], elements: list[Atomic]) -> None:
         """Accumulators in memory: load, combine, store (once per step where rows are unrolled)."""
+        together = self.together[1] if self.together else self.group.step if self.unrolled else 1
+        if together > 1 and (n.is_partial or self.together) and sums_floats(n.op):
+            taken = self._step_sum(n, kept, elements, together)
+            if taken is None:
+                return
+            elements = taken
         targets = [self._targets(n, v, kept) for v in n.op.results]
         depths = [self._update_depth(n, v) for v in n.op.results]
         if n.is_partial or loop_order(n, self.group).outer:
@@ -306,6 +333,20 @@ class NestWriter:
                 self.builder.store(*target, value)
         if n.is_partial and all(t[0][0] not in c.buffers for c in self.combines for t in targets):
             self.combines.append(self._across(n, tuple(self._name("total") for _ in targets)))
+
+    def _step_sum(
+        self, n: Node, kept: tuple[Index, ...], elements: list[Atomic], together: int
+    ) -> list[Atomic] | None:
+        """So many are added up before they are added to what is large already; None before the last."""
+        key = n, kept
+        left, sums = self._steps.pop(key, (together, None))
+        if sums is not None:
+            depth = len(self.loops)
+            elements = [self.builder.let(e, depth) for e in self._combine(n.op, sums, elements)]
+        if left == 1:
+            return elements
+        self._steps[key] = left - 1, elements
+        return None
 
     def _update_depth(self, n: Node, v: Value) -> int:
         """Loops around an update; one number for a whole program grows once for each row."""

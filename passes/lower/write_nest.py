@@ -334,18 +334,14 @@ class NestWriter:
         if n.is_partial and all(t[0][0] not in c.buffers for c in self.combines for t in targets):
             self.combines.append(self._across(n, tuple(self._name("total") for _ in targets)))
 
-    def _step_sum(
-        self, n: Node, kept: tuple[Index, ...], elements: list[Atomic], together: int
-    ) -> list[Atomic] | None:
-        """So many are added up before they are added to what is large already; None before the last."""
-        key = n, kept
-        left, sums = self._steps.pop(key, (together, None))
+    def _step_sum(self, n: Node, kept: tuple[Index, ...], new: list[Atomic], k: int) -> list[Atomic] | None:
+        """k values are added up before they are added to what is large already; None before the last."""
+        left, sums = self._steps.pop((n, kept), (k, None))
         if sums is not None:
-            depth = len(self.loops)
-            elements = [self.builder.let(e, depth) for e in self._combine(n.op, sums, elements)]
+            new = [self.builder.let(e, len(self.loops)) for e in self._combine(n.op, sums, new)]
         if left == 1:
-            return elements
-        self._steps[key] = left - 1, elements
+            return new
+        self._steps[n, kept] = left - 1, new
         return None
 
     def _update_depth(self, n: Node, v: Value) -> int:

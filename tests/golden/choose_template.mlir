@@ -34,15 +34,15 @@ func.func @main(%x: tensor<512x64xf32>) -> tensor<64xf32> {
 // CHECK-NEXT{LITERAL}:         // partial_reduce: -:7
 // CHECK-NEXT{LITERAL}:         for i1 in [0, 64):
 // CHECK-NEXT{LITERAL}:           v2 = t0[i1]
-// CHECK-NEXT{LITERAL}:           v3 = s0[p * 64 + i1]
-// CHECK-NEXT{LITERAL}:           v4 = add_reassoc(v3, v2)
-// CHECK-NEXT{LITERAL}:           v6 = t0[i1 + 64]
-// CHECK-NEXT{LITERAL}:           v7 = add_reassoc(v4, v6)
-// CHECK-NEXT{LITERAL}:           v8 = t0[i1 + 128]
-// CHECK-NEXT{LITERAL}:           v9 = add_reassoc(v7, v8)
-// CHECK-NEXT{LITERAL}:           v10 = t0[i1 + 192]
-// CHECK-NEXT{LITERAL}:           v11 = add_reassoc(v9, v10)
-// CHECK-NEXT{LITERAL}:           s0[p * 64 + i1] = v11
+// CHECK-NEXT{LITERAL}:           v3 = t0[i1 + 64]
+// CHECK-NEXT{LITERAL}:           v4 = add_reassoc(v2, v3)
+// CHECK-NEXT{LITERAL}:           v5 = t0[i1 + 128]
+// CHECK-NEXT{LITERAL}:           v6 = add_reassoc(v4, v5)
+// CHECK-NEXT{LITERAL}:           v7 = t0[i1 + 192]
+// CHECK-NEXT{LITERAL}:           v8 = add_reassoc(v6, v7)
+// CHECK-NEXT{LITERAL}:           v9 = s0[p * 64 + i1]
+// CHECK-NEXT{LITERAL}:           v10 = add_reassoc(v9, v8)
+// CHECK-NEXT{LITERAL}:           s0[p * 64 + i1] = v10
 // CHECK-NEXT{LITERAL}:   phase 1
 // CHECK-NEXT{LITERAL}:     lane: 1 rows, 1 per step, 1 programs, work 128
 // CHECK-NEXT{LITERAL}:       stage 0: reduce add

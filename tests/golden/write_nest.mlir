@@ -27,18 +27,18 @@ func.func @main(%x: tensor<512x64xf32>) -> tensor<64xf32> {
 // CHECK-NEXT{LITERAL}:         for i1 in [0, 64):
 // CHECK-NEXT{LITERAL}:           v0 = a0[q * 256 + i1]
 // CHECK-NEXT{LITERAL}:           v1 = exp(v0)
-// CHECK-NEXT{LITERAL}:           v2 = s0[p * 64 + i1]
-// CHECK-NEXT{LITERAL}:           v3 = add_reassoc(v2, v1)
-// CHECK-NEXT{LITERAL}:           v5 = a0[q * 256 + i1 + 64]
+// CHECK-NEXT{LITERAL}:           v2 = a0[q * 256 + i1 + 64]
+// CHECK-NEXT{LITERAL}:           v3 = exp(v2)
+// CHECK-NEXT{LITERAL}:           v4 = add_reassoc(v1, v3)
+// CHECK-NEXT{LITERAL}:           v5 = a0[q * 256 + i1 + 128]
 // CHECK-NEXT{LITERAL}:           v6 = exp(v5)
-// CHECK-NEXT{LITERAL}:           v7 = add_reassoc(v3, v6)
-// CHECK-NEXT{LITERAL}:           v8 = a0[q * 256 + i1 + 128]
+// CHECK-NEXT{LITERAL}:           v7 = add_reassoc(v4, v6)
+// CHECK-NEXT{LITERAL}:           v8 = a0[q * 256 + i1 + 192]
 // CHECK-NEXT{LITERAL}:           v9 = exp(v8)
 // CHECK-NEXT{LITERAL}:           v10 = add_reassoc(v7, v9)
-// CHECK-NEXT{LITERAL}:           v11 = a0[q * 256 + i1 + 192]
-// CHECK-NEXT{LITERAL}:           v12 = exp(v11)
-// CHECK-NEXT{LITERAL}:           v13 = add_reassoc(v10, v12)
-// CHECK-NEXT{LITERAL}:           s0[p * 64 + i1] = v13
+// CHECK-NEXT{LITERAL}:           v11 = s0[p * 64 + i1]
+// CHECK-NEXT{LITERAL}:           v12 = add_reassoc(v11, v10)
+// CHECK-NEXT{LITERAL}:           s0[p * 64 + i1] = v12
 // CHECK-NEXT{LITERAL}:   phase 1
 // CHECK-NEXT{LITERAL}:     lane: 1 rows, 1 per step, 1 programs, work 128
 // CHECK-NEXT{LITERAL}:       stage 0: reduce add

@@ -57,8 +57,7 @@ def inits(op: Op) -> tuple[Value, ...]:
 class NestWriter:
     """Loops over one domain, and the instructions of the nodes that share them.
 
-    ranges: where loops are cut, the turns of this piece. piece: its number. together: a dimension, and how
-    many of its elements one turn of its loop takes.
+    ranges: where loops are cut, turns of this piece. piece: its number. together: elements of a loop's turn.
     """
 
     def __init__(
@@ -275,14 +274,17 @@ class NestWriter:
     def _name(self, kind: str) -> str:
         return self.builder.names().replace("v", kind)
 
-    def _combine(self, op: Op, left: Sequence[Atomic], right: Sequence[Atomic]) -> list[Expr]:
+    def _combine(
+        self, op: Op, left: Sequence[Atomic], right: Sequence[Atomic], free: bool = True
+    ) -> list[Expr]:
+        """free: of floats, LLVM may add up in another order."""
         monoid = op.attrs.get("monoid")
         if monoid is None:
             return list(self.builder.region(op.regions[0], [*left, *right]))
         rule = lookup(monoid)
-        free = rule.reassociated if op.results[0].tensor.dtype.is_float else None
+        any_order = rule.reassociated if free and op.results[0].tensor.dtype.is_float else None
         own = rule.scalar(op.regions[0].ops[0]) if rule.scalar else None
-        combine = formula(free) if free else own
+        combine = formula(any_order) if any_order else own
         if combine is None:
             raise CannotLowerError(f"'{monoid}' has no scalar form for these types")
         return [combine(left[0], right[0])]
@@ -323,7 +325,7 @@ class NestWriter:
             ]
         else:
             old = [self.builder.value(init, ()) for init in inits(n.op)]
-        values = zip(self._combine(n.op, old, elements), depths, strict=True)
+        values = zip(self._combine(n.op, old, elements, free=together == 1), depths, strict=True)
         new = [self.builder.let(value, depth) for value, depth in values]
         for found, value in zip(targets, new, strict=True):
             if found[0] in self._running:

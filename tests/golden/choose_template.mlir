@@ -41,7 +41,7 @@ func.func @main(%x: tensor<512x64xf32>) -> tensor<64xf32> {
 // CHECK-NEXT{LITERAL}:           v7 = t0[i1 + 192]
 // CHECK-NEXT{LITERAL}:           v8 = add_reassoc(v6, v7)
 // CHECK-NEXT{LITERAL}:           v9 = s0[p * 64 + i1]
-// CHECK-NEXT{LITERAL}:           v10 = add_reassoc(v9, v8)
+// CHECK-NEXT{LITERAL}:           v10 = v9 + v8
 // CHECK-NEXT{LITERAL}:           s0[p * 64 + i1] = v10
 // CHECK-NEXT{LITERAL}:   phase 1
 // CHECK-NEXT{LITERAL}:     lane: 1 rows, 1 per step, 1 programs, work 128

@@ -50,7 +50,7 @@ func.func @main(%x: tensor<2048x768xf32>, %dy: tensor<2048x768xf32>) -> (tensor<
 // CHECK-NEXT{LITERAL}:           v9 = a1[q * 3072 + i1 + 2304]
 // CHECK-NEXT{LITERAL}:           v10 = add_reassoc(v8, v9)
 // CHECK-NEXT{LITERAL}:           v11 = s0[p * 768 + i1]
-// CHECK-NEXT{LITERAL}:           v12 = add_reassoc(v11, v10)
+// CHECK-NEXT{LITERAL}:           v12 = v11 + v10
 // CHECK-NEXT{LITERAL}:           s0[p * 768 + i1] = v12
 // CHECK-NEXT{LITERAL}:   phase 1
 // CHECK-NEXT{LITERAL}:     lane: 1 rows, 1 per step, 1 programs, work 24576
@@ -76,5 +76,5 @@ func.func @main(%x: tensor<2048x768xf32>, %dy: tensor<2048x768xf32>) -> (tensor<
 // CHECK-NEXT{LITERAL}:             v16 = s0[i0 * 6144 + i1 + 5376]
 // CHECK-NEXT{LITERAL}:             v17 = add_reassoc(v15, v16)
 // CHECK-NEXT{LITERAL}:             v18 = o1[i1]
-// CHECK-NEXT{LITERAL}:             v19 = add_reassoc(v18, v17)
+// CHECK-NEXT{LITERAL}:             v19 = v18 + v17
 // CHECK-NEXT{LITERAL}:             o1[i1] = v19

@@ -37,7 +37,7 @@ func.func @main(%x: tensor<512x64xf32>) -> tensor<64xf32> {
 // CHECK-NEXT{LITERAL}:           v9 = exp(v8)
 // CHECK-NEXT{LITERAL}:           v10 = add_reassoc(v7, v9)
 // CHECK-NEXT{LITERAL}:           v11 = s0[p * 64 + i1]
-// CHECK-NEXT{LITERAL}:           v12 = add_reassoc(v11, v10)
+// CHECK-NEXT{LITERAL}:           v12 = v11 + v10
 // CHECK-NEXT{LITERAL}:           s0[p * 64 + i1] = v12
 // CHECK-NEXT{LITERAL}:   phase 1
 // CHECK-NEXT{LITERAL}:     lane: 1 rows, 1 per step, 1 programs, work 128

@@ -1,4 +1,4 @@
-"""Sums over rows on a CPU are as near float64 as the numerics rule asks: a few rows meet before they meet all."""
+"""Sums over rows on a CPU are as near float64 as the numerics rule asks: a few rows meet before all do."""
 
 from __future__ import annotations
 

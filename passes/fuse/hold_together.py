@@ -49,12 +49,12 @@ PINNED = "pinned"
 class Held:
     """A frame with stand-ins for what is held together.
 
-    place: of the frame's values, before ops were held. refused: group of an op -> why it is not held. apart:
-    product -> why it is in no chain. left: what a saved plan leaves to XLA, and why.
+    place: of the frame's values, and of ops without any, before ops were held. refused: group of an op -> why
+    it is not held. apart: product -> why it is in no chain. left: what a saved plan leaves to XLA, and why.
     """
 
     frame: Graph
-    place: Mapping[Value, int] = field(default_factory=dict)
+    place: Mapping[Value | Op, int] = field(default_factory=dict)
     patterns: Mapping[Op, FusionPattern] = field(default_factory=dict)
     refused: Mapping[Together, str] = field(default_factory=dict)
     apart: Mapping[Op, Reason] = field(default_factory=dict)
@@ -67,7 +67,7 @@ def demanded(pattern: FusionPattern) -> Together | None:
 
 
 def nothing_held(frame: Graph) -> Held:
-    return Held(frame, {v: n for n, op in enumerate(frame.ops) for v in op.results})
+    return Held(frame, {v: n for n, op in enumerate(frame.ops) for v in op.results or (op,)})
 
 
 def is_fixed(pattern: FusionPattern) -> bool:
@@ -203,7 +203,7 @@ def _in_order(ops: Sequence[Op], patterns: Sequence[FusionPattern], held: Held) 
 
     def place(entry: tuple[int, Op]) -> tuple[float, int]:
         n, op = entry
-        known = held.place.get(op.results[0]) if op.results else n
+        known = held.place.get(op.results[0]) if op.results else held.place.get(op, n)
         return (first.get(op, -1) if known is None else known), n
 
     return [op for _, op in sorted(enumerate(ops), key=place)]

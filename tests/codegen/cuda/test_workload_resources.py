@@ -26,14 +26,14 @@ WIDE = (
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
 
-def launches(name: str) -> list[tuple[CudaSource, Launch]]:
+def launches(name: str, arch: str | None = None) -> list[tuple[CudaSource, Launch]]:
     """All launches of a workload."""
-    sources = [e.source for e in lowered(name).recorder.emitted.values()]
+    sources = [e.source for e in lowered(name, target=arch).recorder.emitted.values()]
     return [(source, launch) for source in sources for launch in source.launches]
 
 
 def texts(name: str, arch: str = "sm_90") -> Iterator[tuple[Launch, str]]:
-    for source, launch in launches(name):
+    for source, launch in launches(name, None if arch == "sm_90" else arch):
         yield launch, ptx_of(source, launch, (ARCHS[arch], PTX_VERSION))
 
 

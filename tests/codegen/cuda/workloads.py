@@ -18,11 +18,11 @@ OPTIONS = jstitch.CompileOptions(target="h200", tune="off", strict=True, verify=
 
 
 @cache
-def lowered(name: str, without: tuple[str, ...] = ()) -> Recorded:
-    """The workload's kernels at its smallest size; donated arguments are donated."""
+def lowered(name: str, without: tuple[str, ...] = (), target: str | None = None) -> Recorded:
+    """The workload's kernels at its smallest size, for a GPU; donated arguments are donated."""
     with pytest.MonkeyPatch.context() as patch:
         found = record(patch)
-        _lower(WORKLOADS[name].problem(Size.L2), OPTIONS.replace(without=without))
+        _lower(WORKLOADS[name].problem(Size.L2), OPTIONS.replace(without=without, target=target))
     return found
 
 

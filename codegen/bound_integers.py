@@ -265,6 +265,10 @@ class _Walk:
                 return self.unknown(node)
             case "select", [_, Whole(a, one), Whole(b, other)]:
                 return self.computed(node, a | b, max(one, other))
+            case "prefetch_bulk", [_, Whole(piece, one), Whole(count)]:
+                self.fit(node, piece, max(one, self.bits))
+                self.fit(node, piece * point(16) + count, WIDE, "in bytes")
+                self.fit(node, count, SHARED_BITS, "in bytes")
             case "int64", [Whole(found)]:
                 return Whole(found, WIDE)
             case "int64", [Datum(dtype)]:

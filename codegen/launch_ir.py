@@ -140,7 +140,7 @@ class Write:
 @dataclass(frozen=True)
 class Prefetch:
     """Ask for the line of memory that holds byte `at` of what `pointer` points to. nbytes: on GPUs (sm_90),
-    for so many from there on, a multiple of 16.
+    for so many from piece `at` of 16 on, a multiple of 16.
     """
 
     pointer: str

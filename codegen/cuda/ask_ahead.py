@@ -1,8 +1,8 @@
 """The L2 cache is asked for a team's next rows while it works on these.
 
-    if (r + 1 < hi) & (t == 0): prefetch_bulk(b0, (r + 1) * 8192, 8192)
+    if (r + 1 < hi) & (t == 0): prefetch_bulk(b0, (r + 1) * 512, 8192)
 
-One thread of a team asks for all bytes of a row of a tensor at once.
+One thread of a team asks for all bytes of a row of a tensor at once, which begin at a piece of 16.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def ask_ahead(
     for p in prefetches:
         row = ROW + team.teams * p.ahead
         nbytes = min(p.last * CACHE_LINE, p.nbytes) - p.first * CACHE_LINE
-        ask = Prefetch(pointer(p.buffer), row * p.nbytes + p.first * CACHE_LINE, nbytes)
+        pieces = row * (p.nbytes // PIECE_BYTES) + p.first * CACHE_LINE // PIECE_BYTES
+        ask = Prefetch(pointer(p.buffer), pieces, nbytes)
         body += under(Less(row, high), [ask])
     assert all(p.nbytes % PIECE_BYTES == 0 for p in prefetches)
     return under(Equal(team.thread, const(0)), body)

@@ -80,7 +80,8 @@ class _LaunchCheck(BodyCheck):
                 pass
             case Prefetch(pointer, at, nbytes):
                 self.pointer(pointer)
-                if nbytes <= 0 or self.index(at).multiple % PIECE_BYTES or nbytes % PIECE_BYTES:
+                self.index(at)
+                if nbytes <= 0 or nbytes % PIECE_BYTES:
                     self.complain(s, f"asks for {nbytes} bytes, not of whole pieces of {PIECE_BYTES}")
             case _:
                 super().own(s, alike)

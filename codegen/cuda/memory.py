@@ -3,7 +3,7 @@
     read_f32x4(b, i)             ld.global.nc.v4.f32: memory that the launch does not write
     store_bf16x8(b, i, x, 0)     8 values rounded, packed in words: st.global.v4.b32
     shared_load_f32(o, i)        element i of the tile at byte o of the one dynamic arena
-    prefetch_bulk(b, k, 4096)    cp.async.bulk.prefetch: 4096 bytes of b, from byte k on, into L2
+    prefetch_bulk(b, k, 4096)    cp.async.bulk.prefetch: 4096 bytes of b, from piece k of 16 on, into L2
 
 i counts elements. A vector is at most 16 bytes and aligned to its size. Types below 32 bits travel in words.
 """
@@ -119,7 +119,9 @@ def _prefetch_bulk(builder: Builder, arguments: Sequence[Argument]) -> None:
     nbytes = scalar("prefetch_bulk", count).number
     if not isinstance(nbytes, int) or nbytes <= 0 or nbytes % VECTOR_BYTES:
         raise Misuse(f"a constant multiple of {VECTOR_BYTES} bytes in prefetch_bulk", str(nbytes))
-    address = global_place("prefetch_bulk", STORAGE["u8"])(builder, base, place)
+    address = _global("prefetch_bulk", STORAGE["u8"])(builder, base, ir.Constant(builder.index, 0))
+    pieces = builder.bitcast(address, ir.ArrayType(_BYTE, VECTOR_BYTES).as_pointer(GLOBAL))
+    address = builder.gep(pieces, [_index(builder, "prefetch_bulk", place)], inbounds=True)
     shape = ir.FunctionType(ir.VoidType(), [address.type])
     builder.asm(shape, f"cp.async.bulk.prefetch.L2.global [$0], {nbytes};", "l", [address], True)
 

@@ -94,10 +94,9 @@ class GlobalMemory:
         self.vectors += count * (width > 1)
 
     def ask(self, state: State, index: Index, nbytes: int) -> None:
-        """Bytes that the L2 cache is asked for, from byte `index` of each lane on."""
-        first, size = state.compress(index.raw), len(self.data) * self.dtype.itemsize
+        """Bytes that the L2 cache is asked for, from piece `index` of each lane on."""
+        first, size = state.compress(index.raw) * PIECE_BYTES, len(self.data) * self.dtype.itemsize
         self._refuse(state, (first < 0) | (first + nbytes > size), first, f"bytes in [0, {size})", "others")
-        self._refuse(state, first % PIECE_BYTES != 0, first, f"a multiple of {PIECE_BYTES}", "another byte")
 
     @property
     def name(self) -> str:

@@ -103,7 +103,7 @@ def opt(
         return
     begun = time.perf_counter()
     given = None if template is None else template.read()
-    options = make_options(target, planner, tune, reproducer).replace(templates=templates)
+    options = make_options(target, planner, tune, reproducer=reproducer).replace(templates=templates)
     with bad_input("--template"):
         options = options.replace(template=given)
     options = options.replace(verify=verify_each or options.verify)

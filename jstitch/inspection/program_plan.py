@@ -84,11 +84,17 @@ class ProgramPlan(Paged):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to a file for `CompileOptions(plan=...)`, as text to read and to compare.
 
-        Raises OSError where it cannot be written; then nothing is.
+        Raises OSError where it cannot be written; then nothing is. ValueError for what was pickled or copied.
         """
         from jstitch.inspection.write_plan import save_plan
 
+        if "pins" not in self.__dict__:
+            raise ValueError("Expected what jstitch.plan returned, found a copy of it; make it again.")
         save_plan(self.pins(), Path(path), self.name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what holds the program."""
+        return {name: value for name, value in super().__getstate__().items() if name != "pins"}
 
     def __rich__(self) -> Printed:
         from jstitch.inspection import table

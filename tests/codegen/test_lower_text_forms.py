@@ -173,7 +173,6 @@ REFUSED = {
     "two types of one name": "k = 1\n    k = f\n    store_f32(y, 0, k, 1)",
     "narrow bounds": "for r in range(int32(1), int32(4)):\n        store_s32(y, int64(r), r, 1)",
     "unsigned bounds": "for r in range(uint64(0), uint64(3)):\n        store_s64(y, int64(r), 1, 1)",
-    "a global": "store_f64(y, 0, f * LIMIT, 1)",
 }
 # what nobody compiles
 WRONG = {
@@ -192,6 +191,7 @@ WRONG = {
     "text": "v = 'text'",
     "subscript": "v = x[0]",
     "attribute": "v = x.real.imag.y",
+    "a global": "store_f64(y, 0, f * LIMIT, 1)",
 }
 
 
@@ -273,9 +273,7 @@ def test_same_bytes_as_numba(name: str, lowered: dict[str, bytes], expected: dic
 def refused() -> dict[str, bytes]:
     """The refused forms, compiled as a kernel is: by Numba, since lower_text refuses the whole text."""
     phases = tuple(PhaseSource(f"f{n}", 1, 1) for n in range(len(REFUSED)))
-    text = text_of(REFUSED).replace(
-        "LIMIT = 2.5", "from numba import float32, float64, int32, int64, uint64\nLIMIT = 2.5"
-    )
+    text = text_of(REFUSED).replace("LIMIT = 2.5", "from numba import float32, float64, int32, int64, uint64")
     symbols = [f"jstitch_forms_refused_{n}" for n in range(len(REFUSED))]
     data = compile_kernel(KernelSource("refused", text, 2, 0, 0, 0, phases), symbols)
     return dict(zip(REFUSED, map(run, load_object(data, symbols)), strict=True))

@@ -19,6 +19,7 @@ from jstitch.analysis.report import Analysis, Side
 from jstitch.device_spec import find_spec
 from jstitch.inspection import table
 from jstitch.inspection.shown import framed
+from jstitch.ir.visible import visible
 from tests.inspection.notebooks import NOTEBOOK, executed
 from tests.inspection.test_report import HOSTILE
 
@@ -106,8 +107,9 @@ def test_a_function_with_a_hostile_name_is_shown_by_that_name() -> None:
     found = elements(jstitch.plan(f, EVERYTHING)(SQUARE)._repr_html_())
     assert {e.tag for e in found} & {"script", "a", "img"} == set()
     (frame,) = (e for e in found if e.tag == "iframe")
-    assert f"jstitch report: {html.escape(f.__name__)}</title>" in frame.get("srcdoc")
-    assert next(e for e in found if e.tag == "summary").text.startswith(f.__name__)
+    shown = visible(f.__name__)
+    assert f"jstitch report: {html.escape(shown)}</title>" in frame.get("srcdoc")
+    assert next(e for e in found if e.tag == "summary").text.startswith(shown)
 
 
 # -- IPython -----------------------------------------------------------------------------------------------

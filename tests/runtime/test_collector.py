@@ -96,9 +96,9 @@ def test_lowering_pauses_it_unless_it_measures(
     seen = []
     planned = rewrite.plan_frame
 
-    def look(*args: object) -> object:
+    def look(*args: object, **named: object) -> object:
         seen.append(gc.isenabled())
-        return planned(*args)  # type: ignore[arg-type]
+        return planned(*args, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(rewrite, "plan_frame", look)
     x = np.ones((64, 128), np.float32)

@@ -136,7 +136,7 @@ def test_links_of_the_readme_are_whole_addresses(built: Built) -> None:
     assert len(links) == len(written) > 20
     assert all(link.startswith("https://") for link in links)
     base = f"https://jstitch.example/jstitch/blob/v{jstitch.__version__}/"
-    assert f"{base}docs/contractions.md#large-intermediates-in-chunks" in links
+    assert f"{base}docs/how-it-works.md#a-whole-kernel" in links
     assert base.replace("blob", "raw") + "docs/images/report.png" in links
     assert re.search(r"^```python\n", text, re.MULTILINE), "the rest is as it was"
 

@@ -14,6 +14,7 @@ from jstitch.codegen.cuda.source import CudaSource, Launch
 from tests.codegen.cuda.stitched import WHY_NO_PTX, ptx_of
 from tests.codegen.cuda.workloads import WORKLOADS, lowered
 
+TARGETS = {"sm_90": "h200"}
 ARCHS = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0), "sm_120": (12, 0)}
 THREADS_PER_SM = {"sm_120": 1536}
 PTX_VERSION = "8.8"
@@ -26,14 +27,14 @@ WIDE = (
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
 
-def launches(name: str, arch: str | None = None) -> list[tuple[CudaSource, Launch]]:
+def launches(name: str, arch: str = "sm_90") -> list[tuple[CudaSource, Launch]]:
     """All launches of a workload."""
-    sources = [e.source for e in lowered(name, target=arch).recorder.emitted.values()]
+    sources = [e.source for e in lowered(name, target=TARGETS.get(arch, arch)).recorder.emitted.values()]
     return [(source, launch) for source in sources for launch in source.launches]
 
 
 def texts(name: str, arch: str = "sm_90") -> Iterator[tuple[Launch, str]]:
-    for source, launch in launches(name, None if arch == "sm_90" else arch):
+    for source, launch in launches(name, arch):
         yield launch, ptx_of(source, launch, (ARCHS[arch], PTX_VERSION))
 
 

@@ -18,7 +18,7 @@ OPTIONS = jstitch.CompileOptions(target="h200", tune="off", strict=True, verify=
 
 
 @cache
-def lowered(name: str, without: tuple[str, ...] = (), target: str | None = None) -> Recorded:
+def lowered(name: str, without: tuple[str, ...] = (), target: str = "h200") -> Recorded:
     """The workload's kernels at its smallest size, for a GPU; donated arguments are donated."""
     with pytest.MonkeyPatch.context() as patch:
         found = record(patch)

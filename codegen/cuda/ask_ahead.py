@@ -24,6 +24,7 @@ def ask_ahead(
     prefetches: Sequence[kernel_ir.Prefetch], pointer: Callable[[Buffer], str], team: Team, high: Index
 ) -> Body:
     """Statements of a row's turn. high: past the last row of the program."""
+    assert all(p.nbytes % PIECE_BYTES == 0 for p in prefetches)
     body: Body = []
     for p in prefetches:
         row = ROW + team.teams * p.ahead
@@ -31,5 +32,4 @@ def ask_ahead(
         pieces = row * (p.nbytes // PIECE_BYTES) + p.first * CACHE_LINE // PIECE_BYTES
         ask = Prefetch(pointer(p.buffer), pieces, nbytes)
         body += under(Less(row, high), [ask])
-    assert all(p.nbytes % PIECE_BYTES == 0 for p in prefetches)
     return under(Equal(team.thread, const(0)), body)

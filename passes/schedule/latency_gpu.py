@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from jstitch.codegen.backend import CannotBuildError
 from jstitch.codegen.cuda.deal import WARP, Dealt, Mode
 from jstitch.codegen.cuda.homes import Homes, NoRoom, find_homes
 from jstitch.codegen.cuda.launch_kernel import BLOCK, launch_kernel
@@ -46,6 +47,14 @@ def gpu_phases(kernel: Kernel, machine: Machine, spec: DeviceSpec) -> Iterator[L
     made = launch_kernel(kernel, spec.shared_optin)
     for phase, launch in zip(made.phases, made.codes, strict=True):
         yield launch_latency(thread_work(phase, launch, spec), launch, machine, spec)
+
+
+def lone_seconds(phase: Phase, kernel: Kernel, machine: Machine, spec: DeviceSpec) -> float:
+    """Of one launch by itself; infinite where the device cannot hold it."""
+    try:
+        return sum(gpu_phases(replace(kernel, phases=(phase,)), machine, spec), Latency()).seconds
+    except (NoRoom, CannotBuildError):
+        return math.inf
 
 
 @dataclass(frozen=True)

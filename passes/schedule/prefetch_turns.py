@@ -15,18 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from jstitch.codegen.backend import CannotBuildError
 from jstitch.codegen.cuda.homes import Homes, NoRoom
 from jstitch.codegen.kernel_ir import CACHE_LINE, Kernel, Lane, Phase, Prefetch, Space, StripLane
 from jstitch.codegen.launch_ir import PIECE_BYTES
 from jstitch.device_spec import DeviceSpec
 from jstitch.passes.base.context import Context
-from jstitch.passes.schedule.latency_gpu import gpu_phases, lane_homes
-from jstitch.passes.schedule.latency_value import Latency
+from jstitch.passes.schedule.latency_gpu import lane_homes, lone_seconds
 from jstitch.passes.schedule.row_streams import streams
 
 BULK = 9, 0  # the compute capability from which one instruction asks for many bytes
-RESIDENT = 2048  # threads of a multiprocessor, at most
 SHARE = 0.5  # of the L2 cache that the next rows may have
 
 
@@ -43,16 +40,8 @@ def _best(phase: Phase, kernel: Kernel, context: Context, device: DeviceSpec) ->
     asking = Phase(tuple(_asking(lane, device) for lane in phase.lanes))
     if asking == phase:
         return phase
-    try:
-        now, then = (_seconds(form, kernel, context, device) for form in (phase, asking))
-    except (NoRoom, CannotBuildError):
-        return phase
+    now, then = (lone_seconds(form, kernel, context.machine, device) for form in (phase, asking))
     return asking if then < now else phase
-
-
-def _seconds(phase: Phase, kernel: Kernel, context: Context, device: DeviceSpec) -> float:
-    alone = replace(kernel, phases=(phase,))
-    return sum(gpu_phases(alone, context.machine, device), Latency()).seconds
 
 
 def _asking(lane: Lane, device: DeviceSpec) -> Lane:
@@ -81,6 +70,6 @@ def _prefetches(lane: Lane) -> Iterable[Prefetch]:
 
 def _fits(asked: Iterable[Prefetch], homes: Homes, device: DeviceSpec) -> bool:
     """Whether the next rows of all teams that a device can hold are a part of its L2 cache."""
-    teams = RESIDENT // homes.team.threads * device.sms
+    teams = device.threads_per_sm // homes.team.threads * device.sms
     teams = min(teams, homes.lane.programs * homes.team.teams)
     return teams * sum(p.nbytes for p in asked) <= SHARE * device.l2_bytes

@@ -8,18 +8,15 @@ multiprocessor. Where there are not, the latency-evaluator says how many threads
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-from jstitch.codegen.backend import CannotBuildError
 from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.cuda.launch_kernel import launch_kernel
 from jstitch.codegen.kernel_ir import Kernel, Lane, Phase, StripLane
 from jstitch.device_spec import DeviceSpec
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.machine import Machine
-from jstitch.passes.schedule.latency_gpu import gpu_phases
-from jstitch.passes.schedule.latency_value import Latency
+from jstitch.passes.schedule.latency_gpu import lone_seconds
 
 TEAMS = 64, 128, 256, 512, 1024
 """Threads that are tried."""
@@ -38,7 +35,7 @@ def _widened(phase: Phase, kernel: Kernel, machine: Machine, device: DeviceSpec)
     if not any(map(_may_widen, phase.lanes)) or not _is_small(phase, kernel, device):
         return phase
     forms = [phase, *(_with(phase, threads) for threads in TEAMS)]
-    return min(forms, key=lambda form: _seconds(form, kernel, machine, device))
+    return min(forms, key=lambda form: lone_seconds(form, kernel, machine, device))
 
 
 def _may_widen(lane: Lane) -> bool:
@@ -59,12 +56,3 @@ def _is_small(phase: Phase, kernel: Kernel, device: DeviceSpec) -> bool:
     except NoRoom:
         return False
     return sum(code.grid for code in made.codes) < device.sms
-
-
-def _seconds(phase: Phase, kernel: Kernel, machine: Machine, device: DeviceSpec) -> float:
-    """Of the phase by itself."""
-    try:
-        alone = gpu_phases(replace(kernel, phases=(phase,)), machine, device)
-        return sum(alone, Latency()).seconds
-    except (NoRoom, CannotBuildError):
-        return math.inf

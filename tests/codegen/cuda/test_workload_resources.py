@@ -30,7 +30,9 @@ pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 def launches(name: str, arch: str = "sm_90") -> list[tuple[CudaSource, Launch]]:
     """All launches of a workload."""
     sources = [e.source for e in lowered(name, target=TARGETS.get(arch, arch)).recorder.emitted.values()]
-    return [(source, launch) for source in sources for launch in source.launches]
+    found = [(source, launch) for source in sources for launch in source.launches]
+    assert found, f"{name} has no kernel for {arch}"
+    return found
 
 
 def texts(name: str, arch: str = "sm_90") -> Iterator[tuple[Launch, str]]:

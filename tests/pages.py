@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 LIBRARIES = {"equinox", "flax", "haiku", "keras", "numpyro", "transformers"}
-"""That no installation of ours brings, so that pages about them are not run everywhere."""
+"""Of `pip install '.[libraries]'`: where they are not installed, the pages about them are not run."""
 _FENCE = re.compile(
     r"^(?:<!-- (?P<mark>prints|from: .*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,

@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 import jax
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, Playwright, sync_playwright
 
 from jstitch.demo.example import block
 from jstitch.inspection.inspected import Inspected
@@ -44,8 +44,7 @@ def main() -> None:
 
 def take(page: Path) -> None:
     with sync_playwright() as p:
-        found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
-        browser = p.chromium.launch(executable_path=next(filter(None, found), None), args=["--no-sandbox"])
+        browser = chromium(p)
         shown = browser.new_page(viewport=SIZE, color_scheme="light")
         shown.goto(page.as_uri())
         shown.keyboard.press("/")
@@ -54,6 +53,12 @@ def take(page: Path) -> None:
         shown.wait_for_timeout(500)
         shown.screenshot(path=PICTURE)
         browser.close()
+
+
+def chromium(playwright: Playwright) -> Browser:
+    """The installed one; Playwright's own where none is."""
+    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
+    return playwright.chromium.launch(executable_path=next(filter(None, found), None), args=["--no-sandbox"])
 
 
 if __name__ == "__main__":

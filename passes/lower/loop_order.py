@@ -14,6 +14,7 @@ from jstitch.passes.base.row_access import prefix_rank
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.trace_lane import Node
 
+MOST_POINTS = 7  # at which conditions on a loop change; one with more is not cut
 RUN = 8  # elements: runs of a multiple of it are worth an innermost loop of their own
 LONG = 4096  # elements of a sum above which it is made in blocks, for its rounding errors
 

@@ -18,6 +18,7 @@ from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import Update
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, InStrips, Place, Written
+from jstitch.passes.lower.cut_rows import cut_rows
 from jstitch.passes.lower.describe_template import template_of
 from jstitch.passes.lower.fit_lane import LaneFit, Placed
 from jstitch.passes.lower.form_groups import Grouping
@@ -149,10 +150,10 @@ class _KernelLowering:
             if self.grouping.level_of.get(op) == level:
                 groups.setdefault(self.grouping.group_of[op], []).append(op)
         ready = {v: p for v, p in self.places.items() if self._is_ready(v, level)}
-        lanes = [self._lane(group, ops, ready) for group, ops in groups.items()]
+        lanes = [lane for group, ops in groups.items() for lane in self._group_lanes(group, ops, ready)]
         return [lane for lane in lanes if lane.stages]
 
-    def _lane(self, group: Group, ops: list[Op], ready: Mapping[Value, Place]) -> Lane:
+    def _group_lanes(self, group: Group, ops: list[Op], ready: Mapping[Value, Place]) -> list[Lane]:
         kept = (self.grouping.spilled, self.places, self.written)
         stored = {v for op in ops for v in op.results if any(v in memory for memory in kept)}
         budget = group.arena_bytes if self.limit is None else self.limit
@@ -165,7 +166,8 @@ class _KernelLowering:
         self.schedules += schedules
         self.arena += tiles.buffers
         self.arena_bytes = max(self.arena_bytes, tiles.nbytes)
-        return tiles.lane
+        parts = cut_rows(tiles.lane) if self.profile.seams and not group.fixed else []
+        return [self.fit.fit(replace(view, part=part))[0].lane for part in parts] or [tiles.lane]
 
     def _reading_less(self, view: LaneView, lane: Lane) -> Placed | None:
         """The lane without tiles of what can be computed again, where the rows it reads need their room."""

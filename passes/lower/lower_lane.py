@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
 from jstitch.codegen.kernel_ir import Lane, Nest, Stage
@@ -18,6 +18,7 @@ from jstitch.passes.lower.quote_lines import quote_lines
 from jstitch.passes.lower.trace_lane import Node
 from jstitch.passes.lower.write_nest import LaneContext, NestWriter, inits
 
+MOST_PIECES = 16  # of a nest that is cut at seams along two loops
 TOGETHER = 8, 4, 2  # elements of a sum outside what is kept, that are added up first
 
 
@@ -42,9 +43,11 @@ class LaneLowering(LaneContext):
             nodes = [n for n in placement.nodes if where[n] == key]
             stages.append(self._stage(nodes, key[1]))
         work = sum(math.prod(n.domain) * max(1.0, lookup(n.op.name).cpi) for n in placement.nodes)
-        shape = group.rows, group.step, group.programs
+        low, high = self.view.part or (0, group.rows)
+        share = (high - low) / group.rows
+        shape = high - low, group.step, max(1, round(group.programs * share))
         said = group.threads, group.exact, group.counted
-        return Lane(*shape, tuple(stages), group.flat, int(work), *said, owns=group.columns)
+        return Lane(*shape, tuple(stages), group.flat, int(work * share), *said, owns=group.columns)
 
     def _accumulator(self, n: Node, v: Value) -> Place | None:
         """The memory that a reduction's result goes to anyway, when it can accumulate there."""
@@ -118,20 +121,35 @@ class LaneLowering(LaneContext):
         if runs:
             return [NestWriter(self, nodes, by_columns, collapse=False, runs=runs).write()]
         cuts = writer.cuts() if seams and self._may_go_on(nodes) else None
-        if cuts is None:
-            together = None if blocks or writer.builder.conditions else self._together(nodes)
-            if together is None:
-                return [nest]
-            return [NestWriter(self, nodes, by_columns, collapse=False, together=together).write()]
+        if cuts is not None:
+            return self._pieces(nodes, by_columns, {}, cuts)
+        together = None if blocks or writer.builder.conditions else self._together(nodes)
+        if together is None:
+            return [nest]
+        return [NestWriter(self, nodes, by_columns, collapse=False, together=together).write()]
+
+    def _pieces(
+        self,
+        nodes: list[Node],
+        by_columns: bool,
+        ranges: Mapping[str, tuple[int, int]],
+        cuts: tuple[str, list[int]],
+    ) -> list[Nest]:
+        """A nest for each piece of a loop, inside the ranges of those that are cut already."""
         name, points = cuts
-        pieces = []
-        for number, (lo, hi) in enumerate(itertools.pairwise(points)):
-            own = self._blocks(nodes, inner[-1], hi - lo) if name == f"i{inner[-1]}" else blocks
-            made = NestWriter(
-                self, nodes, by_columns, collapse=False, ranges={name: (lo, hi)}, runs=own, piece=number
-            )
-            pieces.append(made.write())
-        return pieces
+        last = inner_dims(nodes[0].domain, self.view.group.rows)[-1]
+        found: list[Nest] = []
+        for lo, hi in itertools.pairwise(points):
+            own = {**ranges, name: (lo, hi)}
+            first, end = own.get(f"i{last}", (0, 0))
+            blocks = self._blocks(nodes, last, end - first)
+            writer = NestWriter(self, nodes, by_columns, collapse=False, ranges=own, runs=blocks)
+            nest, more = writer.write(), writer.cuts()
+            if more and not ranges and (len(points) - 1) * (len(more[1]) - 1) <= MOST_PIECES:
+                found += self._pieces(nodes, by_columns, own, more)
+            else:
+                found.append(nest)
+        return found
 
     def _together(self, nodes: list[Node]) -> tuple[int, int] | None:
         """The outermost dimension, where floats are summed over it into tiles, and how many at once.

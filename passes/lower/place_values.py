@@ -45,7 +45,7 @@ class LaneView:
 
     order: of all ops of the kernel. budget: most bytes of kept values per program. refused: values that must
     not be kept. shared: the values to keep, of all patterns' lanes; None: to be chosen. numbers: integer
-    scalars that are no values but numbers of turns.
+    scalars that are no values but numbers of turns. part: rows [low, high) of a lane of elements; None: all.
     """
 
     group: Group
@@ -58,6 +58,7 @@ class LaneView:
     refused: frozenset[Value] = frozenset()
     shared: frozenset[Value] | None = None
     numbers: Mapping[Value, Index] = field(default_factory=dict)
+    part: tuple[int, int] | None = None
 
     def slab(self, v: Value) -> int:
         return v.tensor.size // self.group.rows

@@ -31,7 +31,7 @@ from jstitch.ir.index import Index, Var, add, const, delinearize, linearize, mul
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import data_operands, identities, prefix_rank
 from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder, Place, Written, literal
-from jstitch.passes.lower.loop_order import RUN, inner_dims, loop_order, sums_floats
+from jstitch.passes.lower.loop_order import MOST_POINTS, RUN, inner_dims, loop_order, sums_floats
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.trace_lane import Node
 
@@ -57,7 +57,7 @@ def inits(op: Op) -> tuple[Value, ...]:
 class NestWriter:
     """Loops over one domain, and the instructions of the nodes that share them.
 
-    ranges: where loops are cut, turns of this piece. piece: its number. together: elements of a loop's turn.
+    ranges: where loops are cut, turns of this piece. together: elements of a loop's turn.
     """
 
     def __init__(
@@ -68,7 +68,6 @@ class NestWriter:
         collapse: bool,
         ranges: Mapping[str, tuple[int, int]] | None = None,
         runs: Mapping[int, int] | None = None,
-        piece: int = 0,
         together: tuple[int, int] | None = None,
     ) -> None:
         group = lane.view.group
@@ -76,16 +75,16 @@ class NestWriter:
         self.lane, self.nodes, self.group = lane, nodes, group
         self.rows, self.shape = group.rows, nodes[0].domain
         self.collapse, self.ranges, self.cut_runs = collapse, ranges or {}, runs or {}
-        self.piece = piece
         self.unrolled = by_columns and group.step > 1
         self.loops: list[Loop] = []
-        if not self.unrolled and self.rows > 1:
-            self.loops.append(Loop(Var(ROW, self.rows), 0, group.step))
+        low, high = lane.view.part or (0, self.rows)
+        if not self.unrolled and high - low > 1:
+            self.loops.append(Loop(Var(ROW, high - low), 0, group.step))
         self.inner = self._inner_loops()
         depths = {loop.var.name: n + 1 for n, loop in enumerate(self.loops)}
         stepped = group.step > 1
         first = mul(var(Var(STEP, self.rows // group.step)), group.step)
-        self.row = first if self.unrolled else var(Var(ROW, self.rows))
+        self.row = first if self.unrolled else add(var(Var(ROW, high - low)), const(low))
         self.builder = NestBuilder(
             lane.view.producers,
             {**lane.view.places, **lane.tiles},
@@ -226,7 +225,7 @@ class NestWriter:
 
     def _goes_on(self, depth: int) -> bool:
         """Whether what is summed inside `depth` loops began in an earlier piece."""
-        return self.piece > 0 and any(loop.var.name in self.ranges for loop in self.loops[depth:])
+        return any(self.ranges.get(loop.var.name, (0, 0))[0] > 0 for loop in self.loops[depth:])
 
     def _loops(self, suffix: int) -> int:
         """Loops over the last `suffix` inner dimensions."""
@@ -382,11 +381,11 @@ class NestWriter:
     # -- seams ----------------------------------------------------------------------------------------
 
     def cuts(self) -> tuple[str, list[int]] | None:
-        """A loop variable and the points at which conditions on it change, for at most four pieces.
+        """A loop variable and the points at which conditions on it change, the innermost loop's first.
 
         Of the nest's own loops: others (the step's number, the turn's) are not here to be cut.
         """
-        own = {loop.var.name for loop in self.loops} - {ROW}
+        own = [loop.var.name for loop in self.loops if loop.var.name != ROW]
         points: dict[str, set[int]] = {}
         for c in self.builder.conditions:
             match c.of:
@@ -394,7 +393,7 @@ class NestWriter:
                     for edge in (c.lo - base, c.hi - base):
                         if 0 < edge < extent:
                             points.setdefault(name, {0, extent}).add(edge)
-        for name, found in points.items():
-            if name not in self.ranges and len(found) <= 5:
-                return name, sorted(found)
+        for name in reversed(own):
+            if name not in self.ranges and 2 < len(points.get(name, ())) <= MOST_POINTS:
+                return name, sorted(points[name])
         return None

@@ -1,4 +1,4 @@
-"""Sums over concatenates and pads: a loop for each side, that goes on where the last one ended."""
+"""Concatenates, pads and rolls: a loop or lane for each side; a sum goes on where the last one ended."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 import jstitch
 from jstitch.codegen.kernel_ir import Kernel, Load, Nest
 from jstitch.ir.expr import Ref
+from jstitch.ir.index import Clamp, atoms
 from jstitch.ir.ops import KERNEL
 from tests.codegen.cuda.stitched import PROFILES, stitch, stitch_for_cpu
 from tests.contexts import CPU, H200
@@ -52,7 +53,7 @@ def test_gpus_choose_element_by_element() -> None:
 def _maker(random: Random) -> Callable[..., Any]:
     """An array with seams along one of its axes, and what is reduced of it, over any."""
     axis, over = random.randrange(2), random.choice((0, 1, (0, 1)))
-    kind = random.choice(("concatenate", "pad", "both", "stack"))
+    kind = random.choice(("concatenate", "pad", "both", "stack", "frame", "shift"))
     names = ("sum", "max", "mean", "var", "prod", "min")
     name = random.choice(names if over == (0, 1) else (*names, "argmax"))
 
@@ -63,6 +64,14 @@ def _maker(random: Random) -> Callable[..., Any]:
                 z = jnp.pad(x, width, constant_values=0.5)
             case "both":
                 z = jnp.pad(jnp.concatenate([x, 2 * y], axis), width)
+            case "frame":
+                z = jnp.pad(x, 2) - 3 * jnp.pad(y, ((1, 3), (4, 0)), constant_values=0.5)
+            case "shift":
+                z = (
+                    jnp.roll(x, 1, axis) + jnp.pad(y, width)[2:-3]
+                    if axis == 0
+                    else jnp.roll(x, (2, -1), (0, 1))
+                )
             case "stack":
                 z = jnp.stack([x, y], -1).reshape(x.shape[0], -1)
             case _:
@@ -89,6 +98,76 @@ def test_drawn_seams(seed: int) -> None:
         a, b = (np.asarray(v, np.float64) for v in (a, b))
         scale = float(np.abs(b).max(initial=1.0))
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=scale * (1e-5 if dtype == jnp.float32 else 3e-2))
+
+
+def roughness(x: Any) -> Any:
+    """Squares of the Laplacian, of each plane."""
+    p = jnp.pad(x, ((0, 0), (1, 1), (1, 1)))
+    return ((p[:, 2:, 1:-1] + p[:, :-2, 1:-1] + p[:, 1:-1, 2:] + p[:, 1:-1, :-2] - 4 * x) ** 2).sum((1, 2))
+
+
+def test_a_plane_is_cut_along_both_axes() -> None:
+    """Nine nests, in none of which an element is asked where it is."""
+    made = stitch_for_cpu(graph_of(roughness, [np.ones((6, 40, 64), np.float32)], CPU))
+    (kernel,) = (op.attrs["kernel"] for op in made.ops if op.name == KERNEL)
+    found = [nest for nest in nests(kernel) if nest.accumulators]
+    assert len(found) == 9
+    assert not any(map(clamped, found))
+    assert [loop.hi for loop in found[4].loops[1:]] == [38, 62]
+    x = np.random.default_rng(0).standard_normal((6, 40, 64), np.float32)
+    np.testing.assert_allclose(jstitch.jit(roughness, options=OPTIONS)(x), roughness(x), rtol=1e-5)
+
+
+def clamped(nest: Nest) -> bool:
+    return any(isinstance(a, Clamp) for a in atoms(i.offset for i in nest.body if isinstance(i, Load)))
+
+
+def differences(x: Any) -> Any:
+    """Central, of a ring, and backward ones, from zero."""
+    return jnp.roll(x, -1) - jnp.roll(x, 1) + x - jnp.pad(x, (1, 0))[:-1]
+
+
+@pytest.mark.parametrize(("size", "lanes"), [(100, 1), (256, 3), (5000, 3), (65537, 3)])
+def test_a_line_is_cut_into_lanes(size: int, lanes: int) -> None:
+    """Of whole vectors; short lines stay as they are."""
+    made = stitch_for_cpu(graph_of(differences, [np.ones(size, np.float32)], CPU))
+    (kernel,) = (op.attrs["kernel"] for op in made.ops if op.name == KERNEL)
+    (phase,) = kernel.phases
+    assert len(phase.lanes) == lanes
+    assert sum(lane.rows for lane in phase.lanes) == size
+    middle = phase.lanes[lanes // 2]
+    assert clamped(middle.stages[0].nests[0]) == (lanes == 1)
+    assert all(lane.rows % 16 == 0 for lane in phase.lanes[:-1])
+    x = np.random.default_rng(size).standard_normal(size, np.float32)
+    np.testing.assert_allclose(
+        jstitch.jit(differences, options=OPTIONS)(x), differences(x), rtol=1e-6, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_drawn_lines(seed: int) -> None:
+    """Shifts of a line by pads, rolls and concatenates, and what depends on where an element is."""
+    random, numbers = Random(seed), np.random.default_rng(seed)
+    size = random.choice((257, 300, 1024, 4099, 70000))
+    shifts = [(random.choice(("pad", "roll", "join")), random.randint(1, 40)) for _ in range(2)]
+
+    def f(x: Any, y: Any) -> Any:
+        z = x * y + jnp.where(jnp.arange(size) > size // 3, x, 1)
+        for kind, k in shifts:
+            match kind:
+                case "pad":
+                    z = z + jnp.pad(x, (k, k), constant_values=2)[: -2 * k] * y
+                case "roll":
+                    z = jnp.where(z > 0, z, jnp.roll(z, k))
+                case _:
+                    z = z - jnp.concatenate([y[k:], x[:k]])
+        return z, z.sum()
+
+    args = [jnp.asarray(numbers.standard_normal(size), jnp.float32) for _ in range(2)]
+    for g in (f, jax.grad(lambda x, y: f(x, y)[1], (0, 1))):
+        found, theirs = jstitch.jit(g, options=OPTIONS)(*args), jax.jit(g)(*args)
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(theirs), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * float(np.abs(b).max()))
 
 
 @pytest.mark.parametrize("width", [10, 38, 40])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-import os
 import platform
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.workload import Size
+from jstitch.runtime.process_block import available_threads
 
 PACKAGES = ("jstitch", "jax", "jaxlib", "numba", "llvmlite", "numpy", "optax", "torch")
 COPY_BYTES = {Size.L2: 512 * 1024, Size.L3: 12 * 2**20, Size.DRAM: 256 * 2**20}
@@ -25,7 +25,7 @@ def describe() -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "cpu": cpu_name(),
-        "cores": usable_cores(),
+        "cores": available_threads(),
         "system": platform.platform(),
         "python": sys.version.split()[0],
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
@@ -42,16 +42,12 @@ def cpu_name() -> str:
     )
 
 
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def copy_bandwidth(size: Size, seconds: float = 0.2) -> float:
     """Bytes read plus bytes written per second by plain copies on all cores.
 
     Source and destination together, over all cores, fill `COPY_BYTES[size]`.
     """
-    cores = usable_cores()
+    cores = available_threads()
     length = COPY_BYTES[size] // (2 * 8 * cores)
     pairs = [(np.ones(length), np.zeros(length)) for _ in range(cores)]
     with ThreadPoolExecutor(cores) as pool:

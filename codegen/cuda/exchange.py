@@ -28,6 +28,7 @@ from jstitch.ir.index import Index, Var, const, var
 from jstitch.ir.types import DType
 
 SLOT = 8  # bytes of one value in shared memory
+FEW = 4  # parts that are combined in one step
 TEAM_BARRIERS = 15  # of a CTA, numbered from 1: the hardware has 16, the first is the whole CTA's
 SUMS = "a value of each warp is there"
 PARTS = "every part of the sums is there"
@@ -110,25 +111,20 @@ def exchange(
     return [*body, *team.barrier(SUMS), *gets, *_shuffles(combines, warps // 2)]
 
 
-def slices_bytes(combines: Sequence[Combine], team: Team) -> int:
-    """Bytes of shared memory for one exchange of slices, or of parts."""
-    return sum(len(c.names) for c in combines) * SLOT * team.block
+def slices_bytes(combines: Sequence[Combine], team: Team, parts: int = 0) -> int:
+    """Bytes of shared memory for one exchange of slices, or of so many parts."""
+    parts = parts or team.teams
+    again = team.block // parts * _groups(parts) if _groups(parts) > 1 else 0
+    return len(_names(combines)) * SLOT * (team.block + again)
 
 
 def exchange_slices(
     combines: Sequence[Combine], dtypes: Mapping[str, DType], team: Team, offset: int
 ) -> Body:
     """Teams that each made a slice of the same sums: afterwards every thread has its element's whole sum."""
-    puts, gets, others = list[Statement](), list[Statement](), list[Statement]()
-    next_team = (var(Var("g", team.teams - 1)) + 1) * team.threads
-    for k, name in enumerate(_names(combines)):
-        place, dtype = Shared(const(offset + k * SLOT * team.block)), dtypes[name]
-        puts.append(Write(place, THREAD, dtype, Ref(name)))
-        gets.append(Read(name, place, team.thread, dtype))
-        others.append(Read(f"{name}{OTHER}", place, team.thread + next_team, dtype))
-    merges = [s for c in combines for s in merge(c)]
+    cta = Team(team.block, 1)
     wait = Barrier(Scope.CTA, "every team's slices are there")
-    return [*puts, wait, *gets, Unroll("g", team.teams - 1, (*others, *merges))]
+    return _Parts(cta, THREAD, team.teams, [wait], offset).combined(combines, dtypes)
 
 
 def exchange_parts(
@@ -138,17 +134,85 @@ def exchange_parts(
 
     Those that make the same element's are threads / parts apart.
     """
-    apart = team.threads // parts
-    puts, gets, others = list[Statement](), list[Statement](), list[Statement]()
-    mine = team.number * team.threads + team.thread % apart
-    for k, name in enumerate(_names(combines)):
-        place, dtype = Shared(const(offset + k * SLOT * team.block)), dtypes[name]
-        puts.append(Write(place, THREAD, dtype, Ref(name)))
-        gets.append(Read(name, place, mine, dtype))
-        further = mine + (var(Var("g", parts - 1)) + 1) * apart
-        others.append(Read(f"{name}{OTHER}", place, further, dtype))
-    merges = [s for c in combines for s in merge(c)]
-    return [*puts, *team.barrier(PARTS), *gets, Unroll("g", parts - 1, (*others, *merges))]
+    return _Parts(team, team.thread, parts, team.barrier(PARTS), offset).combined(combines, dtypes)
+
+
+def _groups(parts: int) -> int:
+    """In how many groups parts are combined first: about the root, so that there are few steps in all."""
+    return 1 << (parts.bit_length() - 1) // 2 if parts > FEW else 1
+
+
+def combining_steps(parts: int) -> int:
+    """How many parts a thread combines with what it has, one after another."""
+    groups = _groups(parts)
+    return parts // groups - 1 + groups - 1
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """Where threads of a team leave parts, one for each `threads / parts` of them, and find others'.
+
+    In two steps where parts are many: all threads combine those of their group, one of each group leaves what
+    it has, and all threads combine the groups. Whoever has the same element has the same bits.
+    """
+
+    team: Team
+    thread: Index
+    parts: int
+    barrier: Body
+    offset: int
+
+    @property
+    def apart(self) -> int:
+        return self.team.threads // self.parts
+
+    def combined(self, combines: Sequence[Combine], dtypes: Mapping[str, DType]) -> Body:
+        groups = _groups(self.parts)
+        each, element = self.parts // groups, self.thread % self.apart
+        group = self.thread // (self.apart * each)
+        slots = SLOT * self.team.block * len(_names(combines))
+        base = self.team.number * self.team.threads
+        names = [(name, dtypes[name]) for name in _names(combines)]
+        first = base + group * (each * self.apart) + element
+        body = self._put(names, self.offset, self.team.block, THREAD)
+        body += self.barrier
+        body += self._get(combines, names, (self.offset, self.team.block), first, each)
+        if groups == 1:
+            return body
+        room = (self.offset + slots, self.team.teams * groups * self.apart)
+        base = self.team.number * (groups * self.apart)
+        puts = self._put(names, *room, base + group * self.apart + element)
+        leads = Equal(self.thread // self.apart % each, const(0))
+        body += [If(leads, tuple(puts)), *self.barrier]
+        return [*body, *self._get(combines, names, room, base + element, groups)]
+
+    def _put(self, names: Sequence[tuple[str, DType]], offset: int, size: int, slot: Index) -> Body:
+        return [
+            Write(_slots(offset, k, size), slot, dtype, Ref(name)) for k, (name, dtype) in enumerate(names)
+        ]
+
+    def _get(
+        self,
+        combines: Sequence[Combine],
+        names: Sequence[tuple[str, DType]],
+        room: tuple[int, int],
+        first: Index,
+        count: int,
+    ) -> Body:
+        """So many, `apart` from one another, combined one after another."""
+        gets, others = list[Statement](), list[Statement]()
+        further = first + (var(Var("g", count - 1)) + 1) * self.apart
+        for k, (name, dtype) in enumerate(names):
+            place = _slots(room[0], k, room[1])
+            gets.append(Read(name, place, first, dtype))
+            others.append(Read(f"{name}{OTHER}", place, further, dtype))
+        merges = [s for c in combines for s in merge(c)]
+        return [*gets, Unroll("g", count - 1, (*others, *merges))]
+
+
+def _slots(offset: int, k: int, size: int) -> Shared:
+    """Those of the k-th value, of so many each."""
+    return Shared(const(offset + k * SLOT * size))
 
 
 def _shuffles(combines: Sequence[Combine], most: int) -> Body:

@@ -165,9 +165,9 @@ class Homes:
     def reserved(self) -> int:
         """Arena bytes of all exchanges: each has its own, so that one barrier is enough for each."""
         combines = [d.combines for d in self.nests if d.mode is Mode.REDUCE]
-        parted = [d.combines for d in self.nests if self.parts(d) > 1]
+        parted = [(d.combines, parts) for d in self.nests if (parts := self.parts(d)) > 1]
         total = sum(exchange_bytes(c, self.team) for c in combines)
-        return -(-(total + sum(slices_bytes(c, self.team) for c in parted)) // 16) * 16
+        return -(-(total + sum(slices_bytes(c, self.team, parts) for c, parts in parted)) // 16) * 16
 
     def home(self, buffer: Buffer, offset: Index) -> Home | None:
         """Where an access goes instead of memory."""

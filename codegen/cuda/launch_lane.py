@@ -317,7 +317,7 @@ class RowLane:
 
     def _exchange_parts(self, combines: Sequence[Combine], parts: int) -> Body:
         body = exchange_parts(combines, self.dtypes, self.team, self.exchanged, parts)
-        self.exchanged += slices_bytes(combines, self.team)
+        self.exchanged += slices_bytes(combines, self.team, parts)
         return body + (self._turn_ends() if self.in_turn else [])
 
     def _exchange_again(self, combines: Sequence[Combine]) -> Body:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from jstitch.codegen.backend import CannotBuildError
 from jstitch.codegen.cuda.deal import WARP, Dealt, Mode
+from jstitch.codegen.cuda.exchange import combining_steps
 from jstitch.codegen.cuda.homes import Homes, NoRoom, find_homes
 from jstitch.codegen.cuda.launch_kernel import BLOCK, launch_kernel
 from jstitch.codegen.cuda.launch_products import product_parts
@@ -182,10 +183,14 @@ def _cycles(i: Instr) -> float:
 
 
 def _wait_cycles(homes: Homes, d: Dealt) -> float:
-    """Shuffles and barriers after a row's reduction."""
-    if d.mode is not Mode.REDUCE:
-        return 0.0
+    """Shuffles and barriers after a row's reduction, or accesses to what threads left of shared sums."""
     serial = math.prod(loop.hi - loop.lo for loop in d.serial)
-    threads = homes.team.threads
-    steps = math.log2(max(2, threads)) * max(1, len(d.nest.accumulators))
-    return serial * (steps * SHUFFLE_CYCLES + (BARRIER_CYCLES if threads > WARP else 0.0))
+    threads, sums = homes.team.threads, max(1, len(d.nest.accumulators))
+    if d.mode is Mode.REDUCE:
+        steps = math.log2(max(2, threads)) * sums
+        return serial * (steps * SHUFFLE_CYCLES + (BARRIER_CYCLES if threads > WARP else 0.0))
+    if homes.lane.rows == 1 and d.long:  # by slices, in a CTA for each warp's elements
+        ctas = -(-d.size // WARP)
+        return ctas * (combining_steps(threads // WARP) * sums * SHUFFLE_CYCLES + BARRIER_CYCLES)
+    steps = combining_steps(homes.parts(d)) * sums
+    return serial * (steps * SHUFFLE_CYCLES + BARRIER_CYCLES) if steps else 0.0

@@ -8,6 +8,7 @@ multiprocessor. Where there are not, the latency-evaluator says how many threads
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from jstitch.codegen.cuda.homes import NoRoom
@@ -20,6 +21,9 @@ from jstitch.passes.schedule.latency_gpu import lone_seconds
 
 TEAMS = 64, 128, 256, 512, 1024
 """Threads that are tried."""
+
+WORTH = 0.95
+"""Of the seconds with a row's usual threads: a smaller difference the evaluator does not see."""
 
 
 def widen_teams(kernel: Kernel, context: Context) -> Kernel:
@@ -34,19 +38,23 @@ def widen_teams(kernel: Kernel, context: Context) -> Kernel:
 def _widened(phase: Phase, kernel: Kernel, machine: Machine, device: DeviceSpec) -> Phase:
     if not any(map(_may_widen, phase.lanes)) or not _is_small(phase, kernel, device):
         return phase
-    forms = [phase, *(_with(phase, threads) for threads in TEAMS)]
-    return min(forms, key=lambda form: lone_seconds(form, kernel, machine, device))
+    timed = [(lone_seconds(form, kernel, machine, device), form) for form in _forms(phase)]
+    seconds, best = min(timed, key=lambda x: x[0])
+    return best if seconds <= WORTH * timed[0][0] else phase
+
+
+def _forms(phase: Phase) -> Iterator[Phase]:
+    """As it is, then with other numbers of threads."""
+    yield phase
+    for threads in TEAMS:
+        lanes = (replace(lane, threads=threads) if _may_widen(lane) else lane for lane in phase.lanes)
+        yield Phase(tuple(lanes))
 
 
 def _may_widen(lane: Lane) -> bool:
-    """Whether nobody asked for its threads, and it has rows that can have some each."""
+    """Whether nobody asked for its threads, and it has rows, or elements of one, that can have some each."""
     given = lane.threads or lane.counted or lane.multiplies
-    return not (lane.flat or given or isinstance(lane, StripLane)) and lane.rows > 1
-
-
-def _with(phase: Phase, threads: int) -> Phase:
-    lanes = (replace(lane, threads=threads) if _may_widen(lane) else lane for lane in phase.lanes)
-    return Phase(tuple(lanes))
+    return not (lane.flat or given or isinstance(lane, StripLane))
 
 
 def _is_small(phase: Phase, kernel: Kernel, device: DeviceSpec) -> bool:

@@ -136,3 +136,24 @@ def test_a_loop_of_one_stage_is_a_dealt_number_of_another() -> None:
     for machine in machines:
         for a, b in zip(made.run(given, machine), interpret(graph, given), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def moments(x: Array, c: Array) -> tuple[Array, Array]:
+    """Of columns: the last launch combines what many programs have summed, by one row's elements."""
+    return x.mean(0), x.var(0) + (x[:, : c.shape[1]] * c).sum()
+
+
+@pytest.mark.parametrize("width", [8, 50])
+def test_the_partial_sums_of_columns_are_shared_by_more_threads(width: int) -> None:
+    """1,024 threads are 32 slices, which are combined in two steps."""
+    given = args(3000, width)
+    graph = graph_of(moments, given)
+    context = replace(H200, options=H200.options.replace(tune="off", strict=True))
+    made = stitch(graph, PROFILES["h200"], options=context.options)
+    (kernel,) = made.kernels
+    last = kernel.phases[-1]
+    assert max(lane.threads for lane in last.lanes if lane.rows == 1) >= 512
+    machines = [stitched.simulated, *[stitched.interpreted] * (stitched.WHY_NO_PTX is None)]
+    for machine in machines:
+        for a, b in zip(made.run(given, machine), interpret(graph, given), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

@@ -26,6 +26,7 @@ PYTREE = "the nesting of one value: of a pytree, of JSON, of an attribute"
 ONCE = "calls itself once, with other arguments"
 OTHER = "another function of the same name: of another object, or inside this one"
 
+LOOPS = "two loops of a nest"
 LOCATION = "one location of the user's code, as JAX nests it"
 HLO = "computations of XLA's that call computations: loops and branches, and fusions in them"
 
@@ -37,6 +38,7 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.cli.pass_times:_walk": PASSES,
     "jstitch.codegen.cuda.timeline.count_lines:_Memory.prefetch": OTHER,
     "jstitch.inspection.op_owners:_Search._around": REGIONS,
+    "jstitch.passes.lower.lower_lane:LaneLowering._pieces": LOOPS,
     "jstitch.passes.base.op_keys:_about": REGIONS,
     "jstitch.passes.base.op_keys:ops_in_order": REGIONS,
     "jstitch.passes.cost.kernel_work:_flops": REGIONS,

@@ -36,7 +36,8 @@ def widen_teams(kernel: Kernel, context: Context) -> Kernel:
 
 
 def _widened(phase: Phase, kernel: Kernel, machine: Machine, device: DeviceSpec) -> Phase:
-    if not any(map(_may_widen, phase.lanes)) or not _is_small(phase, kernel, device):
+    asked = any(lane.exact or lane.counted for lane in phase.lanes)  # their CTAs would grow, too
+    if asked or not any(map(_may_widen, phase.lanes)) or not _is_small(phase, kernel, device):
         return phase
     timed = [(lone_seconds(form, kernel, machine, device), form) for form in _forms(phase)]
     seconds, best = min(timed, key=lambda x: x[0])

@@ -36,14 +36,14 @@ func.func @main(%x: tensor<4096x1024xf32>, %zero: tensor<f32>) -> (tensor<4096x1
 // CHECK-NEXT{LITERAL}:   argument a2: tensor<f32>
 // CHECK-NEXT{LITERAL}:   result o0: tensor<4096x1024xf32>
 // CHECK-NEXT{LITERAL}:   result o1: tensor<1024xf32>
-// CHECK-NEXT{LITERAL}:   scratch s0: tensor<132x1024xf32>
-// CHECK-NEXT{LITERAL}:   multiply_0[GRID_132, CTA];
-// CHECK-NEXT{LITERAL}:   reduce_0.partial[GRID_132, CTA];
+// CHECK-NEXT{LITERAL}:   scratch s0: tensor<198x1024xf32>
+// CHECK-NEXT{LITERAL}:   multiply_0[GRID, CTA];
+// CHECK-NEXT{LITERAL}:   reduce_0.partial[GRID, CTA];
 // CHECK-NEXT{LITERAL}:   reduce_0[CTA, CTA];
-// CHECK-NEXT{LITERAL}:   arena: 4096 bytes per program, scratch: 540672 bytes
+// CHECK-NEXT{LITERAL}:   arena: 4096 bytes per program, scratch: 811008 bytes
 // CHECK-NEXT{LITERAL}:   arena t0: tensor<1x1024xf32> bytes [0, 4096)
 // CHECK-NEXT{LITERAL}:   phase 0
-// CHECK-NEXT{LITERAL}:     lane: 4096 rows, 1 per step, 132 programs, work 8388608
+// CHECK-NEXT{LITERAL}:     lane: 4096 rows, 1 per step, 198 programs, work 8388608
 // CHECK-NEXT{LITERAL}:       stage 0 (once): start the partial sums
 // CHECK-NEXT{LITERAL}:         for i in [0, 1024):
 // CHECK-NEXT{LITERAL}:           s0[p * 1024 + i] = float32(0.0)
@@ -62,13 +62,13 @@ func.func @main(%x: tensor<4096x1024xf32>, %zero: tensor<f32>) -> (tensor<4096x1
 // CHECK-NEXT{LITERAL}:             v4 = add_reassoc(v3, v2)
 // CHECK-NEXT{LITERAL}:             s0[p * 1024 + i1] = v4
 // CHECK-NEXT{LITERAL}:   phase 1
-// CHECK-NEXT{LITERAL}:     lane: 1 rows, 1 per step, 1 programs, work 135168
+// CHECK-NEXT{LITERAL}:     lane: 1 rows, 1 per step, 1 programs, work 202752
 // CHECK-NEXT{LITERAL}:       stage 0: reduce add
 // CHECK-NEXT{LITERAL}:         // reduce: -:9
 // CHECK-NEXT{LITERAL}:         v2 = a2[0]
 // CHECK-NEXT{LITERAL}:         for i1 in [0, 1024):
 // CHECK-NEXT{LITERAL}:           acc1 = v2
-// CHECK-NEXT{LITERAL}:           for i0 in [0, 132):
+// CHECK-NEXT{LITERAL}:           for i0 in [0, 198):
 // CHECK-NEXT{LITERAL}:             v0 = s0[i0 * 1024 + i1]
 // CHECK-NEXT{LITERAL}:             acc1 = add_reassoc(acc1, v0)
 // CHECK-NEXT{LITERAL}:           t0[i1] = acc1

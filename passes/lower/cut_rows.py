@@ -23,7 +23,7 @@ def cut_rows(lane: Lane) -> list[tuple[int, int]]:
     sums = any(
         stage.once or nest.accumulators or nest.combines for stage in lane.stages for nest in stage.nests
     )
-    if not lane.flat or lane.counted or sums or lane.rows < FEW:
+    if not lane.flat or sums or lane.rows < FEW:
         return []
     points = {0, lane.rows}
     for seam in _seams(lane):

@@ -5,8 +5,9 @@
 a is of f32 here and b of bf16, c and its sums always of f32. Each `*_at` is the element at which a matrix
 begins, the others are strides; columns of c lie side by side. Of b, DEPTH rows of one panel's columns are
 packed, as f32, so that the innermost loop reads line after line; few rows of c read neighbouring columns of b
-where they are. Of c, `rows` x panel are in registers while it runs. Longer sums go on from what is in c. LLVM
-makes no such loops from scalar code: vectors are spelled out here, as wide as the machine's.
+where they are. While a panel is multiplied, the next one is asked for. Of c, `rows` x panel are in registers
+while it runs. Longer sums go on from what is in c. LLVM makes no such loops from scalar code: vectors are
+spelled out here, as wide as the machine's.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from jstitch.codegen.cpu.vector_writer import (
     BIT,
     ELEMENTS,
     FLOAT,
+    LINE,
     POINTER,
+    SIZES,
     VECTORS,
     VOID,
     WORD,
@@ -136,6 +139,40 @@ def _pack(module: Any, of: str) -> Any:
     return _function(module, f"jstitch_pack_{of}", kinds, write)
 
 
+def _ask(module: Any, of: str) -> Any:
+    """ask(b, row, column, first, end, depth): for some of a panel's `depth` rows.
+
+    Where rows, not columns, are lines of memory, for as large a share of the columns.
+    """
+    element = ELEMENTS[of]
+    kinds = (element.as_pointer(), *[WORD] * 5)
+
+    def write(w: VectorWriter, b_: Any, row: Any, column: Any, first: Any, end: Any, depth: Any) -> None:
+        b, line = w.b, LINE // SIZES[of]
+
+        def across(k: Any, _: Sequence[Any]) -> Sequence[Any]:
+            for j in range(0, w.m.panel, line):
+                w.ask(w.at(b_, b.mul(k, row), WORD(j), of=element))
+            return ()
+
+        def down(j: Any, _: Sequence[Any]) -> Sequence[Any]:
+            def one(k: Any, _: Sequence[Any]) -> Sequence[Any]:
+                w.ask(w.at(b_, b.mul(j, column), k, of=element))
+                return ()
+
+            w.loop(WORD(0), depth, line, one)
+            return ()
+
+        with b.if_else(b.icmp_signed("==", column, WORD(1))) as (then, otherwise):
+            with then:
+                w.loop(first, end, 1, across)
+            with otherwise, b.if_then(b.icmp_signed("==", row, WORD(1))):
+                columns = [b.sdiv(b.mul(k, WORD(w.m.panel)), w.most(depth, WORD(1))) for k in (first, end)]
+                w.loop(columns[0], columns[1], 1, down)
+
+    return _function(module, f"jstitch_ask_{of}", kinds, write)
+
+
 def _multiply(module: Any, left: str, right: str) -> Any:
     """The whole product: see the module."""
     of_a, of_b = ELEMENTS[left], ELEMENTS[right]
@@ -197,15 +234,29 @@ def _multiply(module: Any, left: str, right: str) -> Any:
             w.loop(WORD(0), panels, 1, across)
             return ()
 
+        def behind(j: Any, first: Any) -> tuple[Any, Any]:
+            """Where the next panel begins, of these rows of b or the first of those below, and its rows."""
+            is_last = b.icmp_signed(">=", b.add(j, wide), n)
+            row = b.select(is_last, b.add(first, WORD(DEPTH)), first)
+            column = b.select(is_last, WORD(0), b.add(j, wide))
+            place = w.at(b_, b.mul(row, b_row), b.mul(column, b_column), of=of_b)
+            return place, w.least(WORD(DEPTH), b.sub(k, row))
+
         def strip(
             j: Any, width: Any, first: Any, depth: Any, resume: Any, vectors: int, source: tuple[Any, Any]
         ) -> None:
-            """All rows of c, of a panel's columns. source: where these are, and the floats of a row there."""
+            """All rows of c, of a panel's columns. source: where these are, and the floats of a row there.
+
+            Meanwhile the columns behind them come from memory.
+            """
+            ahead, next_depth = behind(j, first)
             whole = b.icmp_signed("==", width, WORD(vectors * w.m.lanes))
             done: Any = WORD(0)
             for rows in w.m.heights:
 
                 def down(i: Any, _: Sequence[Any], rows: int = rows) -> Sequence[Any]:
+                    part = [b.sdiv(b.mul(x, next_depth), m) for x in (i, b.add(i, WORD(rows)))]
+                    b.call(_ask(module, right), [ahead, b_row, b_column, *part, next_depth])
                     into = w.at(c, b.mul(i, c_row), j)
                     start = w.at(a, b.mul(i, a_row), b.mul(first, a_column), of=of_a)
                     given = (start, a_row, a_column, *source, depth)

@@ -21,6 +21,9 @@ POINTER = FLOAT.as_pointer()
 HALF, INT = ir.IntType(16), ir.IntType(32)
 ELEMENTS: Mapping[str, ir.Type] = {"f32": FLOAT, "bf16": HALF}
 """Types of operands -> what their elements are in memory."""
+SIZES: Mapping[str, int] = {"f32": 4, "bf16": 2}
+LINE = 64  # bytes of a cache's line
+READ, NEAR, DATA = 0, 2, 1  # what a line is asked for, how near it is to be (0 to 3), of which cache
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,16 @@ class VectorWriter:
 
     def least(self, x: Any, y: Any) -> Any:
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)
+
+    def most(self, x: Any, y: Any) -> Any:
+        return self.b.select(self.b.icmp_signed(">", x, y), x, y)
+
+    def ask(self, place: Any) -> None:
+        """Ask for the line that an element is in, to be read from a core's own cache."""
+        name, pointer = "llvm.prefetch.p0", ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(VOID, [pointer, *[INT] * 3])
+        prefetch = self.b.module.globals.get(name) or ir.Function(self.b.module, kind, name)
+        self.b.call(prefetch, [self.b.bitcast(place, pointer), INT(READ), INT(NEAR), INT(DATA)])
 
     def multiply_add(self, x: Any, y: Any, z: Any) -> Any:
         if not fuses():

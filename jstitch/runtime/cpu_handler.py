@@ -20,6 +20,7 @@ import jax
 
 from jstitch.errors import JstitchError
 from jstitch.runtime import ffi_layout as at
+from jstitch.runtime import profile_watch
 from jstitch.runtime.cache import KernelCache, Label
 from jstitch.runtime.native_object import host_processor, load_object
 from jstitch.runtime.process_block import LoadedKernel, process_block, why_no_kernels
@@ -31,8 +32,23 @@ PLANNED = "jstitch_planned"
 Builder = Callable[[str, str], LoadedKernel]
 """(content hash, payload) -> kernel in memory; called on any thread, raises when it cannot be built."""
 
-_SYMBOLS = ("jstitch_execute", "jstitch_task", "jstitch_set_process", "jstitch_forget")
-_SOURCES = ("native_handler.py", "native_ops.py", "ffi_layout.py", "numba_compiler.py")
+_SYMBOLS = (
+    "jstitch_execute",
+    "jstitch_task",
+    "jstitch_set_process",
+    "jstitch_forget",
+    *profile_watch.SYMBOLS,
+)
+_SOURCES = (
+    "native_handler.py",
+    "native_threads.py",
+    "native_memory.py",
+    "native_profiler.py",
+    "native_function.py",
+    "native_ops.py",
+    "ffi_layout.py",
+    "numba_compiler.py",
+)
 _lock = threading.Lock()
 _keep: list[Any] = []
 _HANDLER = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -48,10 +64,11 @@ def register(builder: Builder, store: KernelCache) -> None:
     with _lock:
         if not _keep:
             _register(builder, store)
+        profile_watch.note_profile()
 
 
 def _register(builder: Builder, store: KernelCache) -> None:
-    execute, task, set_process, forget = load_object(_handler_object(store), _SYMBOLS)
+    execute, task, set_process, forget, *watching = load_object(_handler_object(store), _SYMBOLS)
     block = process_block()
     block[at.PROCESS_TASK] = task
     ctypes.CFUNCTYPE(None, ctypes.c_int64)(set_process)(ctypes.addressof(block))
@@ -67,6 +84,7 @@ def _register(builder: Builder, store: KernelCache) -> None:
     }
     jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
     jax.ffi.register_ffi_target(PLANNED, {"execute": stages["execute"]}, platform="cpu")
+    profile_watch.watch_profiles(watching)
 
 
 def _capsule(address: int) -> Any:

@@ -16,6 +16,7 @@ FRAME_RESULTS = 14
 FRAME_NUM_ATTRS = 17
 FRAME_ATTR_NAMES = 19
 FRAME_ATTRS = 20
+FRAME_FUTURE = 21
 
 # XLA_FFI_Buffer
 BUFFER_DTYPE_BYTE = 16
@@ -30,6 +31,8 @@ API_STATE_SET = 13
 API_STATE_GET = 14
 API_SCHEDULE = 17
 API_NUM_THREADS = 18
+API_FUTURE_CREATE = 19
+API_FUTURE_SET_AVAILABLE = 20
 
 # XLA_FFI_Metadata_Extension and the XLA_FFI_Metadata it points to
 EXTENSION_TYPE_BYTE = 8
@@ -53,9 +56,15 @@ STATE_VALUE = 5
 SCHEDULE_TASK = 3
 SCHEDULE_DATA = 4
 THREADS_OUT = 3
+FUTURE = 2
+PROFILER_CREATED = 3  # of PLUGIN_Profiler_Create_Args
+PROFILER_BUFFER = 2  # of PLUGIN_Profiler_CollectData_Args
+PROFILER_BUFFER_BYTES = 3
 CODE_INVALID_ARGUMENT = 3
 CODE_RESOURCE_EXHAUSTED = 8
 CODE_INTERNAL = 13
+
+PJRT_API_WORDS = 160  # behind its version: functions, of which a plugin with nothing but a profiler has none
 
 # Kernel descriptor: one per kernel, written once by Python, read by the handler
 KERNEL_NUM_ARGS = 0
@@ -81,6 +90,10 @@ PROCESS_ITEMSIZES = 7
 PROCESS_MESSAGE_COUNTS = 8
 PROCESS_MESSAGE_MEMORY = 9
 PROCESS_TASK = 10
+PROCESS_PYTHON_THREAD = 11
+PROCESS_IN_PLACE = 12
+PROCESS_TRACED = 13
+PROCESS_LEFT = 14  # calls that left the threads which made them
 PROCESS_MEMORY_SLOTS = 16
 PROCESS_JOIN_SLOTS = 80
 NUM_SLOTS = 64
@@ -95,17 +108,21 @@ HUGE_BYTES = 1 << 22  # results and blocks of this size ask for huge pages
 HUGE_PAGE = 1 << 21
 MADV_HUGEPAGE = 14
 
-# Join block of one parallel phase
+# Join block of one call: these words, then two for each phase
+JOIN_REFS = 0
+JOIN_ARRIVED = 1
+JOIN_KERNEL = 2
+JOIN_BUFS = 3
+JOIN_ARENAS = 4
+JOIN_ARENA_BYTES = 5
+JOIN_API = 6
+JOIN_FUTURE = 7
+JOIN_FINISHED = 8
+JOIN_PHASES = 10
 JOIN_NEXT = 0
-JOIN_ARENAS_TAKEN = 1
-JOIN_FUNCTION = 2
-JOIN_PROGRAMS = 3
-JOIN_BUFS = 4
-JOIN_ARENAS = 5
-JOIN_ARENA_BYTES = 6
-JOIN_DONE = 8
-JOIN_REFS = 9
-JOIN_BYTES = 128
+JOIN_DONE = 1
+JOIN_PHASE_WORDS = 2
+JOIN_BYTES = 512  # or more: of one that may be kept for a call with more phases
 
 # XLA_FFI_DataType code -> bytes of an element; 0 for types that no kernel writes
 ITEMSIZES = {

@@ -95,6 +95,12 @@ def call0(typing: Any, function: Any) -> Any:
 
 
 @_intrinsic
+def ask0(typing: Any, function: Any) -> Any:
+    """Call `int64 function()` at an address."""
+    return _define(1, _call)
+
+
+@_intrinsic
 def call1(typing: Any, function: Any, x: Any) -> Any:
     """Call `int64 function(int64)` at an address."""
     return _define(2, _call)

@@ -28,7 +28,7 @@ def available_threads() -> int:
     return os.cpu_count() or 1
 
 
-def _c_function(library: ctypes.CDLL, name: str) -> int:
+def _c_function(library: ctypes.CDLL | ctypes.PyDLL, name: str) -> int:
     function = getattr(library, name, None)
     return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
 
@@ -48,6 +48,7 @@ def process_block() -> ctypes.Array[ctypes.c_int64]:
     block[at.PROCESS_MALLOC] = _c_function(library, "malloc")
     block[at.PROCESS_FREE] = _c_function(library, "free")
     block[at.PROCESS_MADVISE] = _c_function(library, "madvise") if sys.platform == "linux" else 0
+    block[at.PROCESS_PYTHON_THREAD] = _c_function(ctypes.pythonapi, "PyGILState_GetThisThreadState")
     block[at.PROCESS_YIELD] = _c_function(library, "sched_yield")
     sizes = (ctypes.c_int64 * at.NUM_DTYPES)(*(at.ITEMSIZES.get(code, 0) for code in range(at.NUM_DTYPES)))
     block[at.PROCESS_ITEMSIZES] = ctypes.addressof(sizes)
@@ -77,6 +78,17 @@ def set_serial_work(elements: int) -> int:
     block = process_block()
     old = int(block[at.PROCESS_SERIAL_WORK])
     block[at.PROCESS_SERIAL_WORK] = elements
+    return old
+
+
+def set_in_place(in_place: bool) -> bool:
+    """Whether calls are run to their end by the threads that make them, from the next one on; what was so.
+
+    Else large ones leave threads that are not Python's, for XLA's pool: see native_threads.py.
+    """
+    block = process_block()
+    old = bool(block[at.PROCESS_IN_PLACE])
+    block[at.PROCESS_IN_PLACE] = in_place
     return old
 
 

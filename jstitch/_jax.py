@@ -14,6 +14,7 @@ import jax
 from jax._src import api_util as _api_util
 from jax._src import config as _config
 from jax._src import core as _core
+from jax._src import lib as _lib
 from jax._src import pjit as _pjit
 from jax._src import source_info_util as _source_info_util
 from jax._src import traceback_util as _traceback_util
@@ -344,3 +345,21 @@ def measuring() -> Iterator[None]:
         stack.enter_context(keep_out_of_cache())
         stack.enter_context(_config.transfer_guard("allow"))
         yield
+
+
+def register_profiler(plugin: object) -> None:
+    """Have `jax.profiler` call a plugin's profiler, too. plugin: a capsule of its `PJRT_Api`.
+
+    Raises AttributeError where jaxlib takes none. Why private: plugins of devices register theirs like this,
+    and kernels on the CPU are to know when a profile is being taken.
+    """
+    getattr(_lib, "_profiler").register_plugin_profiler(plugin)  # noqa: B009
+
+
+def profile_is_taken() -> bool:
+    """Whether `jax.profiler` records events now; False where jaxlib does not say.
+
+    Why private: it may have begun before we registered, and nothing public tells.
+    """
+    events = getattr(getattr(_lib, "_profiler", None), "TraceMe", None)
+    return events is not None and bool(events.is_enabled())

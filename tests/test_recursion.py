@@ -43,6 +43,7 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.passes.base.op_keys:ops_in_order": REGIONS,
     "jstitch.passes.cost.kernel_work:_flops": REGIONS,
     "jstitch.passes.cost.kernel_work:ops_outside": REGIONS,
+    "jstitch.passes.cost.leave_thread:library_seconds": REGIONS,
     "jstitch.passes.fuse.follow_pins:Pins._held": REGIONS,
     "jstitch.passes.fuse.follow_pins:_frames": REGIONS,
     "jstitch.runtime.trusted:Folder.read": OTHER,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from jstitch.frontend.constants import export_type
 from jstitch.frontend.mlir import ir, stablehlo
 from jstitch.ir.graph import Op
 from jstitch.passes.cost.kernel_work import KernelWork
+from jstitch.runtime.cpu_handler import LEAVES
 
 CALL = "stablehlo.custom_call"
 TYPED_FFI = 4  # stablehlo's api_version of typed FFI handlers
@@ -23,12 +25,20 @@ STAND_IN = "jstitch.planned"
 UNSET_TARGET = "AllocateBuffer"  # XLA:GPU's own: memory, and nothing done to it
 
 
-def emit_kernel(op: Op, operands: list[ir.Value]) -> list[ir.Value]:
-    """Write the kernel's calls at the current insertion point; its results."""
+def emit_kernel(op: Op, operands: list[ir.Value], leaves: bool = False) -> list[ir.Value]:
+    """Write the kernel's calls at the current insertion point; its results.
+
+    leaves: whether large ones are to leave the thread that calls them: see `leave_thread`.
+    """
+    more = {LEAVES: "1"} if leaves else {}
     kernel = op.attrs["kernel"]
     known: dict[Buffer, ir.Value] = dict(zip(kernel.args, operands, strict=True))
     for call in op.attrs["calls"]:
-        written = _emit_call(call, [known[b] for b in call.operands], _identity(op, call))
+        written = _emit_call(
+            replace(call, config={**call.config, **more}),
+            [known[b] for b in call.operands],
+            _identity(op, call),
+        )
         known |= dict(zip(call.results, written, strict=True))
     return [known[b] for b in kernel.results]
 

@@ -35,6 +35,7 @@ from jstitch.passes.base.plan import FusionPlan
 from jstitch.passes.base.rewrite import map_frames
 from jstitch.passes.chunk.chunk_rows import chunk_rows, chunks_of, has_large_products
 from jstitch.passes.cost.kernel_work import ops_outside
+from jstitch.passes.cost.leave_thread import leaves_thread
 from jstitch.passes.fuse.alias_donated import carried_by_loops
 from jstitch.passes.fuse.copy_returned import copy_returned
 from jstitch.passes.fuse.leave_small import leave_small
@@ -118,8 +119,9 @@ def rewrite_imported(
     note(moved=tuple(sum(work.modelled[n] for work in works) for n in range(2)))
     if chunked:
         note(chunked=chunked)
+    emit = partial(emit_kernel, leaves=leaves_thread(stitched, context.machine))
     with leaving(imported.graph, context, name, not dump.only_plans, donated, arguments):
-        new = export_graph(stitched, dict(imported.values), emit_kernel)
+        new = export_graph(stitched, dict(imported.values), emit)
     note(kernels=kernels)
     dump.text("output.mlir", lambda: str(module))
     return new

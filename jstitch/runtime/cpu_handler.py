@@ -29,6 +29,8 @@ from jstitch.runtime.versions import toolchain
 TARGET = "jstitch"
 PLANNED = "jstitch_planned"
 """A call without a kernel: of programs that are compiled to see what XLA makes of them, and never run."""
+LEAVES = "leaves"
+"""The attribute of calls that may leave the thread which makes them: see native_threads.py."""
 Builder = Callable[[str, str], LoadedKernel]
 """(content hash, payload) -> kernel in memory; called on any thread, raises when it cannot be built."""
 
@@ -148,7 +150,7 @@ def _instantiate(builder: Builder, frame: int) -> int:
             return 0
         attributes = _attributes(frame)
         kernel = builder(attributes["h"], attributes["src"])
-        return _set_state(frame, kernel.descriptor)
+        return _set_state(frame, kernel.leaving if LEAVES in attributes else kernel.descriptor)
     except BaseException as error:
         return _error(
             frame, f"jstitch: cannot build a kernel of this program: {type(error).__name__}: {error}"

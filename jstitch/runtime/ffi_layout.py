@@ -66,13 +66,14 @@ CODE_INTERNAL = 13
 
 PJRT_API_WORDS = 160  # behind its version: functions, of which a plugin with nothing but a profiler has none
 
-# Kernel descriptor: one per kernel, written once by Python, read by the handler
+# Kernel descriptor: two per kernel, written once by Python, read by the handler
 KERNEL_NUM_ARGS = 0
 KERNEL_NUM_RESULTS = 1
 KERNEL_SCRATCH = 2
 KERNEL_ARENA = 3
 KERNEL_NUM_PHASES = 4
-KERNEL_PHASES = 5
+KERNEL_LEAVES = 5
+KERNEL_PHASES = 6
 PHASE_FUNCTION = 0
 PHASE_PROGRAMS = 1
 PHASE_WORK = 2
@@ -93,11 +94,15 @@ PROCESS_TASK = 10
 PROCESS_PYTHON_THREAD = 11
 PROCESS_IN_PLACE = 12
 PROCESS_TRACED = 13
+PROCESS_THREAD = 15
 PROCESS_LEFT = 14  # calls that left the threads which made them
 PROCESS_MEMORY_SLOTS = 16
 PROCESS_JOIN_SLOTS = 80
 NUM_SLOTS = 64
-PROCESS_WORDS = PROCESS_JOIN_SLOTS + NUM_SLOTS
+PROCESS_NUM_POOL = PROCESS_JOIN_SLOTS + NUM_SLOTS
+PROCESS_POOL = PROCESS_NUM_POOL + 1
+MOST_POOL = 128
+PROCESS_WORDS = PROCESS_POOL + MOST_POOL
 
 # Memory block of one call: a header, then pointers, scratch and arenas
 MEMORY_RAW = 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from jstitch.runtime import ffi_layout as at
 from jstitch.runtime import native_ops as op
-from jstitch.runtime.native_function import export, helper, larger
+from jstitch.runtime.native_function import export, helper, larger, smaller
 from jstitch.runtime.native_memory import give_block, take_block
 
 
@@ -100,10 +100,32 @@ def _drop(process: int, join: int, count: int) -> None:
         give_block(process, at.PROCESS_JOIN_SLOTS, join - at.MEMORY_HEADER_BYTES)
 
 
+@helper
+def _is_of_pool(process: int, thread: int) -> int:
+    """Whether a thread has run a task."""
+    known = smaller(op.atomic_word(process, at.PROCESS_NUM_POOL), at.MOST_POOL)
+    for i in range(known):
+        if op.word(process, at.PROCESS_POOL + i) == thread:
+            return 1
+    return 0
+
+
+@helper
+def _note_thread(process: int) -> None:
+    """This thread is one of XLA's pool."""
+    if op.word(process, at.PROCESS_THREAD) != 0:
+        thread = op.ask0(op.word(process, at.PROCESS_THREAD))
+        if _is_of_pool(process, thread) == 0:
+            place = op.atomic_add(process, at.PROCESS_NUM_POOL, 1)
+            if place < at.MOST_POOL:
+                op.put(process, at.PROCESS_POOL + place, thread)
+
+
 @export
 def task(join: int) -> None:
     """One thread of a call, of XLA's pool, perhaps long after the call ended."""
     process = op.process_block()
+    _note_thread(process)
     _work(process, join)
     _drop(process, join, 1)
 
@@ -127,14 +149,18 @@ def _schedule(process: int, frame: int, join: int, helpers: int) -> int:
 
 
 @helper
-def _leaves(process: int) -> int:
-    """Whether a large call leaves this thread: it is none of Python's, and no profile is being taken."""
+def _leaves(process: int, kernel: int) -> int:
+    """Whether a large call leaves this thread: where it may, the thread is not Python's or the pool's, and no
+    profile is being taken.
+    """
+    if op.word(kernel, at.KERNEL_LEAVES) == 0:
+        return 0
     python = op.word(process, at.PROCESS_PYTHON_THREAD)
     if op.word(process, at.PROCESS_IN_PLACE) != 0 or op.word(process, at.PROCESS_TRACED) != 0:
         return 0
     if python == 0 or op.ask0(python) != 0:
         return 0
-    return 1
+    return 1 - _is_of_pool(process, op.ask0(op.word(process, at.PROCESS_THREAD)))
 
 
 @helper
@@ -178,7 +204,7 @@ def run_parallel(
 
     0, and nothing done, where only this thread is to run it. `arenas`: `threads` areas of `arena` bytes.
     """
-    leaves = _leaves(process)
+    leaves = _leaves(process, kernel)
     future = 0
     if leaves == 0 and threads == 1:
         return 0

@@ -49,6 +49,7 @@ def process_block() -> ctypes.Array[ctypes.c_int64]:
     block[at.PROCESS_FREE] = _c_function(library, "free")
     block[at.PROCESS_MADVISE] = _c_function(library, "madvise") if sys.platform == "linux" else 0
     block[at.PROCESS_PYTHON_THREAD] = _c_function(ctypes.pythonapi, "PyGILState_GetThisThreadState")
+    block[at.PROCESS_THREAD] = _c_function(library, "pthread_self")
     block[at.PROCESS_YIELD] = _c_function(library, "sched_yield")
     sizes = (ctypes.c_int64 * at.NUM_DTYPES)(*(at.ITEMSIZES.get(code, 0) for code in range(at.NUM_DTYPES)))
     block[at.PROCESS_ITEMSIZES] = ctypes.addressof(sizes)
@@ -103,7 +104,9 @@ class LoadedPhase:
 
 @dataclass(frozen=True, eq=False)
 class LoadedKernel:
-    """A kernel in memory. `descriptor` is what the handler reads; it is never freed."""
+    """A kernel in memory. `descriptor` is what the handler reads, `leaving` the same for calls that may leave
+    the thread which makes them; they are never freed.
+    """
 
     num_args: int
     num_results: int
@@ -111,16 +114,21 @@ class LoadedKernel:
     arena_bytes: int
     phases: tuple[LoadedPhase, ...]
     descriptor: int
+    leaving: int
 
 
 def load_kernel(
     num_args: int, num_results: int, scratch_bytes: int, arena_bytes: int, phases: Sequence[LoadedPhase]
 ) -> LoadedKernel:
     """Write the descriptor of a kernel whose code is loaded."""
-    words = [num_args, num_results, scratch_bytes, arena_bytes, len(phases)]
-    for phase in phases:
-        words += [phase.address, phase.programs, phase.work]
-    descriptor = (ctypes.c_int64 * len(words))(*words)
-    _keep.append(descriptor)
-    address = ctypes.addressof(descriptor)
-    return LoadedKernel(num_args, num_results, scratch_bytes, arena_bytes, tuple(phases), address)
+    sizes = num_args, num_results, scratch_bytes, arena_bytes
+
+    def descriptor(leaves: bool) -> int:
+        words = [*sizes, len(phases), leaves]
+        for phase in phases:
+            words += [phase.address, phase.programs, phase.work]
+        made = (ctypes.c_int64 * len(words))(*words)
+        _keep.append(made)
+        return ctypes.addressof(made)
+
+    return LoadedKernel(*sizes, tuple(phases), descriptor(False), descriptor(True))

@@ -10,8 +10,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from jax._src import lib
-
+from jstitch import _jax
 from jstitch.runtime import ffi_layout as at
 from jstitch.runtime.process_block import process_block
 
@@ -35,15 +34,14 @@ def watch_profiles(functions: Sequence[int]) -> None:
     version = (24, 0, major | minor << 32)
     api = _words(0, ctypes.addressof(extension), *version, *[0] * at.PJRT_API_WORDS)
     try:
-        lib._profiler.register_plugin_profiler(_capsule(ctypes.addressof(api)))
+        _jax.register_profiler(_capsule(ctypes.addressof(api)))
     except Exception as error:
         logging.getLogger("jstitch").info("profiles are not watched: %s: %s", type(error).__name__, error)
 
 
 def note_profile() -> None:
     """A profile that began before we watched is seen where this is called."""
-    events = getattr(getattr(lib, "_profiler", None), "TraceMe", None)
-    process_block()[at.PROCESS_TRACED] = events is not None and events.is_enabled()
+    process_block()[at.PROCESS_TRACED] = _jax.profile_is_taken()
 
 
 def _words(*values: int) -> ctypes.Array[ctypes.c_int64]:

@@ -89,9 +89,9 @@ def combine(bufs, arena, program):
     return KernelSource("column_sum", text, 1, 1, 4 * columns * programs, 0, phases)
 
 
-def call(source: KernelSource, out: Any, *args: Any, **options: Any) -> Any:
-    """The custom call of `source` on JAX arrays or tracers."""
-    attributes = build.prepare(source)
+def call(source: KernelSource, out: Any, *args: Any, leaves: bool = False, **options: Any) -> Any:
+    """The custom call of `source` on JAX arrays or tracers. leaves: it may leave the thread that calls it."""
+    attributes = {**build.prepare(source), **({cpu_handler.LEAVES: "1"} if leaves else {})}
     return jax.ffi.ffi_call(cpu_handler.TARGET, out, **options)(*args, **attributes)
 
 

@@ -150,11 +150,20 @@ def _instantiate(builder: Builder, frame: int) -> int:
             return 0
         attributes = _attributes(frame)
         kernel = builder(attributes["h"], attributes["src"])
-        return _set_state(frame, kernel.leaving if LEAVES in attributes else kernel.descriptor)
+        leaves = LEAVES in attributes and _has_one_device()
+        return _set_state(frame, kernel.leaving if leaves else kernel.descriptor)
     except BaseException as error:
         return _error(
             frame, f"jstitch: cannot build a kernel of this program: {type(error).__name__}: {error}"
         )
+
+
+def _has_one_device() -> bool:
+    """Whether a program that goes on in XLA's pool finds a thread there.
+
+    Several devices share the pool, and each blocks one of its threads while it waits for the others.
+    """
+    return jax.local_device_count("cpu") == 1
 
 
 def _answer_metadata(frame: int) -> bool:

@@ -14,19 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from runtime_kernels import call as call_in_place
-from runtime_kernels import column_sum, random, softmax
+from runtime_kernels import column_sum, random, run_python, softmax
 
 from jstitch import _jax
+from jstitch.runtime import cpu_handler, process_block, profile_watch, set_num_threads
 from jstitch.runtime import ffi_layout as at
-from jstitch.runtime import process_block, profile_watch, set_num_threads
 
 N = 256
 call = partial(call_in_place, leaves=True)
 
 
 @pytest.fixture(autouse=True, params=[2, 4], ids=["two threads", "threads"])
-def threads(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every phase is large."""
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every phase is large. The tests' other devices do nothing here."""
+    monkeypatch.setattr(cpu_handler, "_has_one_device", lambda: True)
     old, old_work = set_num_threads(request.param), process_block.set_serial_work(0)
     yield
     set_num_threads(old)
@@ -84,6 +85,22 @@ def test_small_calls_stay() -> None:
     before = left()
     jax.block_until_ready(program()(random(N, N), random(N, N)))
     assert left() == before
+
+
+def test_calls_stay_where_devices_wait_for_each_other() -> None:
+    code = """
+import jax, jax.numpy as jnp
+from runtime_kernels import call, softmax
+from jstitch.runtime import ffi_layout as at, process_block
+process_block.set_serial_work(0)
+out = jax.ShapeDtypeStruct((256, 256), jnp.float32)
+f = jax.jit(lambda x: call(softmax(256, 256), out, x @ x, leaves=True) @ x)
+for device in jax.devices():
+    jax.block_until_ready(f(jax.device_put(jnp.ones((256, 256)), device)))
+print(process_block.process_block()[at.PROCESS_LEFT] > 0)
+"""
+    flags = {n: f"--xla_force_host_platform_device_count={n}" for n in (1, 2)}
+    assert [run_python(code, XLA_FLAGS=flags[n]).strip() for n in flags] == ["True", "False"]
 
 
 def test_loops_and_branches_wait_for_them() -> None:

@@ -116,11 +116,14 @@ class ChainSearch:
                 made.update(op.results)
         return inside
 
-    def _moved(self, last: Op) -> Iterator[Op]:
-        """The op, and what gives its result another shape: that is stored where it belongs."""
+    def _moved(self, last: Op, taken: set[Op]) -> Iterator[Op]:
+        """The op, and what gives its result another shape: that is stored where it belongs.
+
+        Another chain may have taken that, as its operand's.
+        """
         yield last
         users = self.users.get(last.result, [])
-        while len(users) == 1 and users[0].name in (TRANSPOSE, RESHAPE):
+        while len(users) == 1 and users[0].name in (TRANSPOSE, RESHAPE) and users[0] not in taken:
             if last.result in self.frame.outputs:
                 return
             last = users[0]
@@ -134,7 +137,7 @@ class ChainSearch:
         operands of products, such as keys with their bias. Where rows need all of these, they would be made
         before all rows, and rows wait for that.
         """
-        inside = {*inside, *self._moved(last)}
+        inside = {*inside, *self._moved(last, taken)}
         large = max(op.results[0].tensor.size for op in inside) // SMALL
         known: set[frozenset[Op]] = set()
         for operands in (True, False):

@@ -12,6 +12,7 @@ import pytest
 
 import jstitch
 from jstitch.codegen.interpret_kernel import interpret_kernel
+from jstitch.passes.base.plan import is_free
 from jstitch.passes.fuse.find_chains import CHAIN, Chains, find_chains
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
@@ -109,3 +110,35 @@ def test_every_product_outside_a_chain_has_its_reason() -> None:
     assert reasons(lambda a, b, c: jnp.tanh(a @ b) @ c, (4096, 1024), (1024, 4096), (4096, 1024)) == ["gate"]
     assert reasons(attention, *square, without=("chains",)) == ["contraction"]
     assert reasons(attention, *square) == []
+
+
+def network(x: Array, weights: Any) -> Array:
+    """Layers of attention and of two products: a chain may end where another one's operands begin."""
+
+    def normed(x: Array) -> Array:
+        centred = x - x.mean(-1, keepdims=True)
+        return centred * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+
+    for qkv, out, up, down in weights:
+        heads = (*x.shape[:2], 2, x.shape[2] // 2)
+        q, k, v = (part.reshape(heads) for part in jnp.split(normed(x) @ qkv, 3, -1))
+        p = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) / 8)
+        x = x + jnp.einsum("bhqk,bkhd->bqhd", p, v).reshape(x.shape) @ out
+        x = x + jax.nn.gelu(normed(x) @ up) @ down
+    return x.mean(1)
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("width", [64, 200])
+@pytest.mark.parametrize(("batch", "length"), [(1, 50), (2, 128), (8, 32)])
+@pytest.mark.parametrize("tune", ["off", "model"])
+def test_chains_of_layers_share_no_op(tune: Any, batch: int, length: int, width: int, depth: int) -> None:
+    sizes = (3 * width, width, 2 * width, width)
+    inputs = (width, width, width, 2 * width)
+    weights = [[jax.ShapeDtypeStruct(s, jnp.float32) for s in zip(inputs, sizes, strict=True)]] * depth
+    context = on(CPU_PROFILE, tune=tune)
+    args = [jax.ShapeDtypeStruct((batch, length, width), jnp.float32), weights]
+    patterns = find_chains(graph_of(network, args, context), context).patterns
+    held = [op for pattern in patterns for op in pattern.ops if not is_free(op)]
+    assert len(set(held)) == len(held)
+    assert patterns or tune == "model"

@@ -155,12 +155,12 @@ def _leaves(process: int, kernel: int) -> int:
     """
     if op.word(kernel, at.KERNEL_LEAVES) == 0:
         return 0
-    python = op.word(process, at.PROCESS_PYTHON_THREAD)
     if op.word(process, at.PROCESS_IN_PLACE) != 0 or op.word(process, at.PROCESS_TRACED) != 0:
         return 0
-    if python == 0 or op.ask0(python) != 0:
+    python, this = op.word(process, at.PROCESS_PYTHON_THREAD), op.word(process, at.PROCESS_THREAD)
+    if python == 0 or this == 0 or op.ask0(python) != 0:
         return 0
-    return 1 - _is_of_pool(process, op.ask0(op.word(process, at.PROCESS_THREAD)))
+    return 1 - _is_of_pool(process, op.ask0(this))
 
 
 @helper

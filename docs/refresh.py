@@ -101,6 +101,14 @@ def example_table() -> str:
     return "\n".join(rows)
 
 
+def example_ratios() -> str:
+    """The same in one line: only the ratios."""
+    measured = json.loads(EXAMPLES.read_text())["programs"]
+    rows = [[row["name"] for row in measured], ["---" for _ in measured]]
+    rows.append([f"{row['ratio']['value']:.2f}" for row in measured])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+
+
 @cache
 def dump() -> dict[str, str]:
     """The dump of README's example: stage name -> text."""
@@ -141,6 +149,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "event table": event_table,
     "log table": log_table,
     "example table": example_table,
+    "example ratios": example_ratios,
     "dump names": _dumped("names"),
     "dump input": _dumped("input.mlir", "mlir"),
     "dump graph": _dumped("clone_broadcasts.txt"),

@@ -17,7 +17,7 @@ def check_integers(source: KernelSource) -> tuple[str, ...]:
     return _unproven(source.text, source.phases)
 
 
-@lru_cache(maxsize=1 << 8)
+@lru_cache(maxsize=1 << 4)
 def _unproven(text: str, phases: tuple[PhaseSource, ...]) -> tuple[str, ...]:
     functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
     found: dict[str, None] = {}

@@ -24,7 +24,7 @@ def index_bits(text: str, grid: int, block: int) -> Literal[32, 64]:
     return 64
 
 
-@lru_cache(maxsize=1 << 8)
+@lru_cache(maxsize=1 << 6)
 def unproven(text: str, grid: int, block: int, bits: int) -> tuple[str, ...]:
     """What may not fit in so many bits, in the text of one function; equal texts are looked at once."""
     (function,) = (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef))

@@ -85,10 +85,24 @@ def _enum(prefix: str) -> Codec:
     return Codec(decode, lambda value: ir.Attribute.parse(f"#stablehlo<{prefix} {value}>"))
 
 
-def _decode_accuracy(attribute: Any) -> None:
-    """Only the default accuracy is in the table; the default is not written down."""
-    if "DEFAULT" not in str(attribute):
-        raise UnknownAttribute(str(attribute))
+def _decode_accuracy(attribute: Any) -> str | None:
+    """The mode; the default one is not written down. Kernels' functions are as accurate as XLA's in any mode.
+
+    Raises UnknownAttribute for a tolerance: that picks one of several implementations, which only XLA has.
+    """
+    match str(attribute).partition("result_accuracy_mode<")[2].partition(">")[0]:
+        case "DEFAULT":
+            return None
+        case "HIGHEST":
+            return "HIGHEST"
+        case _:
+            raise UnknownAttribute(str(attribute))
+
+
+def _encode_accuracy(mode: str) -> Any:
+    return ir.Attribute.parse(
+        f"#stablehlo.result_accuracy<mode = #stablehlo.result_accuracy_mode<{mode}>>"
+    )
 
 
 def _decode_pairs(attribute: Any) -> tuple[tuple[int, int], ...]:
@@ -114,7 +128,7 @@ CODECS: dict[str, Codec] = {
     "pairs": Codec(_decode_pairs, _encode_pairs),
     "comparison_direction": _enum("comparison_direction"),
     "comparison_type": _enum("comparison_type"),
-    "accuracy": Codec(_decode_accuracy, ir.Attribute.parse),
+    "accuracy": Codec(_decode_accuracy, _encode_accuracy),
     "text": Codec(str, ir.Attribute.parse),
     "dense": Codec(decode_dense, encode_dense),
     "dot": _struct(

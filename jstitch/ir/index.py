@@ -141,7 +141,7 @@ def bounds(e: Index) -> tuple[int, int]:
     return lo, hi
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=8192)
 def _atom_bounds(atom: Atom) -> tuple[int, int]:
     match atom:
         case Var(_, extent):

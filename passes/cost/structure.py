@@ -21,7 +21,7 @@ from jstitch.passes.base.plan import FREE_ELEMENTS, FusionPattern
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
-MOST = 1 << 21  # numbers in remembered structures; then all are forgotten
+MOST = 1 << 20  # numbers in remembered structures; then all are forgotten
 MOST_KINDS = 1 << 15  # of ops that are told apart; then they get new numbers, and nothing else happens
 
 _numbers = itertools.count()

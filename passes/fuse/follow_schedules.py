@@ -23,7 +23,7 @@ from jstitch.passes.lower.schedule import distinct_schedules
 Column = tuple[Schedule | None, ...]
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def root_schedules(shape: tuple[int, ...], limit: int) -> tuple[tuple[Schedule, ...], tuple[int, ...]]:
     """Root schedules worth following, and their numbers of blocks: whole dimensions first, then finest."""
 

@@ -118,6 +118,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x: (x[:0].sum(), x[:0] * 2, x[..., None, ::-2], jnp.pad(x, ((1, 0), (2, 1)))),
         (X,),
     ),
+    "highest_accuracy": (lambda x: lax.exp(x, accuracy=lax.AccuracyMode.HIGHEST) + lax.exp(x), (X,)),
     "no_inputs": (lambda: (jnp.arange(5) * 2, jnp.ones((2, 3))), ()),
 }
 OPAQUE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
@@ -128,7 +129,7 @@ OPAQUE: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "remat_grad": (both(jax.checkpoint(lambda x, w: jnp.sin(jnp.sin(x @ w)))), (X, W)),
     "barrier": (lambda x: lax.optimization_barrier((x * 2, x + 1)), (X,)),
     "random_bits": (lambda k: lax.rng_bit_generator(jnp.tile(k, 2), (8,))[1], (KEY,)),
-    "rounded": (lambda x: lax.exp(x, accuracy=lax.AccuracyMode.HIGHEST) + 1, (X,)),
+    "tolerance": (lambda x: lax.exp(x, accuracy=lax.Tolerance(rtol=1e-3)) + 1, (X,)),
     "select_and_scatter": (
         jax.grad(lambda x: lax.reduce_window(x, -np.inf, lax.max, (2, 2), (2, 2), "VALID").sum()),
         (X,),

@@ -59,7 +59,7 @@ OPTIONAL_PASSES = (
         "leave_unset",
     ),
     *("merge_patterns", "choose_schedules", "hand_over"),
-    *("recompute_outputs", "split_prologues", "pack_patterns", "tile_chains"),
+    *("weigh_cuts", "recompute_outputs", "split_prologues", "pack_patterns", "tile_chains"),
     *("bound_exponents", "divide_by_invariants", "tile_products", "round_products"),
     *("stream_results", "pair_halves", "prefetch_rows"),
     *("in_strips", "widen_teams", "prefetch_turns"),

@@ -100,9 +100,7 @@ def _decode_accuracy(attribute: Any) -> str | None:
 
 
 def _encode_accuracy(mode: str) -> Any:
-    return ir.Attribute.parse(
-        f"#stablehlo.result_accuracy<mode = #stablehlo.result_accuracy_mode<{mode}>>"
-    )
+    return ir.Attribute.parse(f"#stablehlo.result_accuracy<mode = #stablehlo.result_accuracy_mode<{mode}>>")
 
 
 def _decode_pairs(attribute: Any) -> tuple[tuple[int, int], ...]:

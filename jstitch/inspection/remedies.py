@@ -83,6 +83,10 @@ REMEDIES: Mapping[str, str] = {
         "tune='off' keeps every pattern; larger arrays in the loop, or fewer turns that each do more (vmap, a"
         " scan over blocks), make kernels pay in it"
     ),
+    "cut": (
+        "write complex numbers as their real and imaginary parts, so that one kernel holds all of it;"
+        " tune='off' keeps every pattern"
+    ),
     "small": "none needed: larger arrays make kernels pay; tune='off' keeps every pattern",
     "measured": "tune='off' keeps every pattern; `jstitch library` shows, and forgets, what was measured",
     "asked": (

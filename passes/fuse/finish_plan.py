@@ -20,6 +20,7 @@ from jstitch.passes.fuse.recompute_outputs import recompute_outputs
 from jstitch.passes.fuse.restrict_schemes import restrict_schemes
 from jstitch.passes.fuse.split_prologues import split_prologues
 from jstitch.passes.fuse.trim_patterns import trim_patterns
+from jstitch.passes.fuse.weigh_cuts import weigh_cuts
 
 
 def finish_plan(plan: FusionPlan, context: Context, passes: Sequence[NamedPass] | None = None) -> FusionPlan:
@@ -46,6 +47,7 @@ FINISH: tuple[NamedPass, ...] = (
     *FIT,
     plan_pass("hand_over", run_on=hand_over, about=hand_over),
     replace(GATE, settings={"packed": True}),
+    plan_pass("weigh_cuts", run_on=weigh_cuts, about=weigh_cuts),
     plan_pass("recompute_outputs", run_on=recompute_outputs, about=recompute_outputs),
     plan_pass("split_prologues", run_on=split_prologues, about=split_prologues),
     plan_pass("pack_patterns", run_on=_pack, about=pack_patterns),

@@ -25,7 +25,7 @@ from jstitch.passes.graph.keep_counters import ADDED, LEFT
 from jstitch.passes.lower.propagate_schedule import op_class
 
 Emitable = Callable[[Graph, Sequence[Op]], str | None]
-_OUTSIDE = frozenset({DType.S4, DType.U4, DType.C64, DType.C128})
+OUTSIDE = frozenset({DType.S4, DType.U4, DType.C64, DType.C128})
 _KERNEL_CLASSES = frozenset(
     {OpClass.LIGHT, OpClass.EXPENSIVE, OpClass.REDUCTION, OpClass.SHAPE, OpClass.INDEX, OpClass.CONSTANT}
 )
@@ -75,7 +75,7 @@ def _type_reason(op: Op) -> Reason | None:
         match value.type:
             case OpaqueType(text):
                 return Reason("type", f"{op.name} has a value of type {text}")
-            case TensorType(_, dtype) if dtype in _OUTSIDE:
+            case TensorType(_, dtype) if dtype in OUTSIDE:
                 text = f"{op.name} has a value of type {dtype.value}, which kernels do not compute with"
                 return Reason("type", text)
     if not any(v.tensor.size for v in op.results):

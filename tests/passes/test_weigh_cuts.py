@@ -1,0 +1,56 @@
+"""Patterns beside ops of complex numbers, which XLA fuses and kernels do not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+
+import jstitch
+from jstitch import CompileOptions
+
+Z = (np.arange(65536, dtype=np.float32).reshape(128, 512) % 251 - 125) / 60 * np.complex64(1 + 0.5j)
+
+
+def mandelbrot(c: Array) -> Array:
+    z, count = jnp.zeros_like(c), jnp.zeros(c.shape, jnp.int32)
+    for _ in range(4):
+        near = z.real**2 + z.imag**2 < 4
+        z, count = jnp.where(near, z * z + c, z), count + near
+    return count
+
+
+def normed(z: Array) -> Array:
+    x = jnp.log(z.real**2 + z.imag**2 + 1e-3)
+    for _ in range(3):
+        x = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
+        x = jnp.tanh(x)
+    return jax.nn.softmax(x, -1)
+
+
+def kernels(f: Callable[[Array], Array], options: CompileOptions) -> int:
+    np.testing.assert_allclose(jstitch.jit(f, options=options)(Z), jax.jit(f)(Z), rtol=2e-5, atol=1e-6)
+    return jstitch.last_report()[-1].kernels
+
+
+def test_a_kernel_of_xlas_is_not_cut() -> None:
+    assert kernels(mandelbrot, CompileOptions()) == 0
+    assert kernels(mandelbrot, CompileOptions(without=("weigh_cuts",))) > 0
+
+
+def test_what_pays_for_its_cut_stays() -> None:
+    assert kernels(normed, CompileOptions()) > 0
+
+
+def test_off_keeps_every_pattern() -> None:
+    assert kernels(mandelbrot, CompileOptions(tune="off")) > 0
+
+
+@pytest.mark.parametrize("f", [mandelbrot, normed])
+def test_what_is_cut_says_so(f: Callable[[Array], Array]) -> None:
+    said = str(jstitch.jit(f).explain(Z))
+    assert ("write complex numbers" in said) == (f is mandelbrot)

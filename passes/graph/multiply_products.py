@@ -32,10 +32,13 @@ def _rule(op: Op, producer: Producer) -> Replacement | None:
     if left.size(left.contracted) != 1:
         return None
     alone = next((side for side in (left, right) if side.size(side.free) == 1), None)
-    if alone is None:
+    matrix = right if alone is left else left
+    maker = producer(matrix.value)
+    # another product comes out as it is wanted (swap_products), and nothing has to be turned
+    if alone is None or (maker is not None and maker.name == PRODUCT):
         ops = _as_the_result_lies(left, right, op)
     else:
-        ops = _as_it_lies(right if alone is left else left, alone, op)
+        ops = _as_it_lies(matrix, alone, op)
     made = tuple(ops)
     return Replacement(op.results, (*made[:-1], replace(made[-1], results=op.results)))
 

@@ -20,7 +20,7 @@ from functools import partial
 
 from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.ir.graph import Op, Value
-from jstitch.ir.ops import OpClass, OpDef, build, lookup
+from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
@@ -44,6 +44,7 @@ APART = "apart"  # attribute of a shape op: its result need not be cut into the 
 RECOMPUTE_SCALAR = 200.0
 RECOMPUTE = 24.0  # cycles per element up to which an elementwise chain is rather computed twice than spilled
 REPEATED = 4.0  # the same where it is computed again for every row
+SHORT = 16  # elements of a row, in which a loop's vectors are mostly empty
 PHASES = 4.0  # what a spill must save, in phases
 
 
@@ -155,19 +156,47 @@ def _grow(
     strips: Strips | None,
 ) -> Group | None:
     """The largest group around `seed` with the finest rows that all its reductions allow."""
+
+    def walk(rows: int) -> tuple[set[Op], int] | None:
+        return spread_rows(seed, rows, users, producer, remaining, numbers)
+
     for rows in _candidate_rows(seed.shape):
         if strips is not None and rows > strips.count:
             continue
-        found = spread_rows(seed, rows, users, producer, remaining, numbers)
+        found = walk(rows)
         if found is None:
             continue
         ops, largest = found
         combines = any(v in crossed for op in ops for v in op.operands)
         if combines and rows > 1 and largest <= profile.combine_whole:
             continue
+        if strips is None:
+            rows = _longer_rows(seed, rows, found, profile, walk)
         columns = strips.columns if strips is not None and rows == strips.count else 0
         return Group(rows, ops, largest, profile, columns=columns)
     return None
+
+
+def _longer_rows(
+    seed: Value,
+    rows: int,
+    found: tuple[set[Op], int],
+    profile: Profile,
+    walk: Callable[[int], tuple[set[Op], int] | None],
+) -> int:
+    """Fewer, longer rows of a CPU, whose vectors rows of a few elements leave empty; enough for its programs.
+
+    found: what has these rows. walk: what has so many.
+    """
+    ops, largest = found
+    if profile.most_threads > 1 or not 1 < largest // rows < SHORT:
+        return rows
+    if any(map(is_reduction, ops)):
+        return rows
+    programs = min(profile.max_programs, max(1, largest // profile.program_work))
+    fewer = (n for n in _candidate_rows(seed.shape) if programs <= n < rows and largest // n >= SHORT)
+    alike = (n for n in fewer if (again := walk(n)) is not None and again[0] == ops)
+    return next(alike, rows)
 
 
 def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Grouping:
@@ -227,24 +256,32 @@ def _combine_group(combine: Op, users: Sequence[Op], group_of: Mapping[Op, Group
     return Group(1, set(), max(v.tensor.size for v in combine.operands), profile)
 
 
-def _recompute_cost(op: Op, known: Mapping[Value, float], own: Callable[[OpDef], float]) -> float:
-    """Cycles per element to compute the op again; inf behind a reduction. A load costs 1. own: of an op."""
+def _recompute_cost(op: Op, known: Mapping[Value, float], on_cpu: bool) -> float:
+    """Cycles per element to compute the op again; inf behind a reduction. A load costs 1.
+
+    A CPU's sines and powers take several times a GPU's, and one element looked up keeps a loop from vectors.
+    """
     definition = lookup(op.name)
     if definition.op_class is OpClass.REDUCTION or op.name == PARTIAL:
         return math.inf
-    cycles = own(definition) if definition.op_class.is_elementwise else 0.0
+    cycles = 0.0
+    if definition.op_class.is_elementwise:
+        cycles = max(definition.cpi, cpu_cpi(definition)) if on_cpu else definition.cpi
+    elif on_cpu and _looks_up(op):
+        cycles = RECOMPUTE
     return cycles + sum(known.get(v, 1.0) for v in dict.fromkeys(op.operands))
 
 
 def _costs_of(grouping: Grouping) -> OpCost:
-    """What ops cost on the machine. A CPU's sines and powers take several times a GPU's."""
+    """What ops cost on the machine."""
     machines = {group.profile.machine.device for group in grouping.group_of.values()}
-    on_cpu = machines == {None}
+    return partial(_recompute_cost, on_cpu=machines == {None})
 
-    def own(definition: OpDef) -> float:
-        return max(definition.cpi, cpu_cpi(definition)) if on_cpu else definition.cpi
 
-    return partial(_recompute_cost, own=own)
+def _looks_up(op: Op) -> bool:
+    """Whether neighbours in a row are elements from anywhere."""
+    rank = op.results[0].tensor.rank
+    return rank > 0 and rank - 1 not in op.attrs.get("offset_dims", (rank - 1,))
 
 
 def _repeated(ops: Sequence[Op], op_cost: OpCost) -> set[Value]:

@@ -13,6 +13,7 @@ from jax import lax
 
 from jstitch.ir.interpret import interpret
 from jstitch.passes.graph.multiply_products import multiply_products
+from jstitch.passes.graph.swap_products import TRANSPOSE, swap_products
 from tests.passes.product_graphs import graph_of, products
 
 CASES: dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]] = {
@@ -41,6 +42,16 @@ def test_products_without_sums(name: str, dtype: str) -> None:
     assert not products(after)
     for want, found in zip(interpret(before, args), interpret(after, args), strict=True):
         np.testing.assert_array_equal(np.asarray(found), np.asarray(want))
+
+
+def test_a_scaled_product_comes_out_as_it_is_wanted() -> None:
+    """Nothing is turned after the multiplication: the product's operands are exchanged."""
+    args = [np.random.default_rng(0).standard_normal(s, np.float32) for s in ((2, 5, 4), (2, 4, 3), (2, 5))]
+    before, after = rewritten(lambda q, m, z: jnp.einsum("bnd,bde,bn->bne", q, m, z), *args)
+    swapped = swap_products(after)
+    turned = [op.attrs["permutation"] for op in swapped.ops if op.name == TRANSPOSE]
+    assert all(list(p) == sorted(p) for p in turned)
+    np.testing.assert_allclose(interpret(swapped, args)[0], interpret(before, args)[0], rtol=1e-5, atol=1e-6)
 
 
 def test_results_that_are_wider_than_operands() -> None:

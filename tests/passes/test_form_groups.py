@@ -1,0 +1,79 @@
+"""What has rows of its own, how long they are, and what is computed again for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jstitch.codegen.interpret_kernel import interpret_kernel
+from jstitch.codegen.kernel_ir import Kernel
+from jstitch.frontend.importer import import_module
+from jstitch.frontend.mlir import parse_module
+from jstitch.ir.interpret import interpret
+from jstitch.passes.base.profile import Profile
+from jstitch.passes.lower.check_kernel import check_kernel
+from jstitch.passes.lower.lower_kernel import lower_kernel
+from tests.contexts import CPU_PROFILE, H200_PROFILE
+
+NUMBERS = np.random.default_rng(0)
+
+
+def made(f: Callable[..., Any], shape: tuple[int, ...], profile: Profile = CPU_PROFILE) -> Kernel:
+    """The kernel, checked and run."""
+    args = [NUMBERS.standard_normal(shape, np.float32)]
+    graph = import_module(parse_module(jax.jit(f).lower(*args).as_text()))
+    kernel = lower_kernel("k", graph.ops, graph.inputs, graph.outputs, profile)
+    assert check_kernel(kernel) == ()
+    (found,) = interpret_kernel(kernel, args, Random(0))
+    np.testing.assert_allclose(found, interpret(graph, args)[0], rtol=2e-5, atol=1e-5)
+    return kernel
+
+
+def rows(kernel: Kernel) -> list[int]:
+    return [lane.rows for phase in kernel.phases for lane in phase.lanes]
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "expected"),
+    [
+        ((16, 8, 8, 3, 3), 0, 16 * 8),
+        ((16, 8, 8, 3, 3), 1, 16 * 8),
+        ((16, 8, 8, 3, 3), 3, 16 * 8 * 8 * 3),  # its seam is inside what longer rows would join
+        ((64, 24), 0, 64),
+        ((3, 5), 0, 3),
+    ],
+)
+def test_rows_are_as_long_as_vectors(shape: tuple[int, ...], axis: int, expected: int) -> None:
+    kernel = made(lambda x: jnp.roll(x, 1, axis) * 2, shape)
+    (found,) = rows(kernel)
+    assert found == expected or (axis == 3 and found < expected)
+
+
+def test_a_gpus_threads_share_short_rows() -> None:
+    shape = (16, 8, 8, 3, 3)
+    assert rows(made(lambda x: jnp.roll(x, 1, 0) * 2, shape, H200_PROFILE)) == [16 * 8 * 8 * 3]
+
+
+def biased(x: Any) -> Any:
+    """Scores with a bias by distance, as of relative positions."""
+    n = x.shape[-1]
+    where = jnp.clip(jnp.arange(n)[:, None] - jnp.arange(n) + n // 2, 0, n - 1)
+    return jax.nn.softmax(x + x[0, :, 0][:, where], -1)
+
+
+def embedded(x: Any) -> Any:
+    """Rows that are looked up whole."""
+    return jax.nn.softmax(x + x[0, 0, ::-1], -1)
+
+
+def test_what_is_looked_up_by_the_element_is_kept_for_all_batches() -> None:
+    first, *_ = made(biased, (8, 2, 16, 16)).phases
+    assert len(made(biased, (8, 2, 16, 16)).phases) == 2
+    assert [lane.rows * 16 for lane in first.lanes] == [2 * 16 * 16]
+    assert len(made(embedded, (8, 2, 16, 16)).phases) == 1

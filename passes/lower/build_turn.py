@@ -27,13 +27,15 @@ class TurnBuilder(NestBuilder):
 
     begin: is asked when an element of a carry is read for the first time; the row has one of each.
     at_end: carries are looked up by the loop's results, not by what a turn goes on from. hold: keeps what is
-    read from memory and is the same in all turns, where that is better read once; None where it is not.
+    read from memory and is the same in all turns, where that is better read once; None where it is not. keep:
+    is asked of every value, for a place that has it already.
     """
 
     loop: Recurrence
     begin: Begin
     at_end: bool = False
     hold: Hold | None = None
+    keep: Hold | None = None
     carried: dict[Carry, tuple[Ref, tuple[Index, ...]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -46,6 +48,12 @@ class TurnBuilder(NestBuilder):
         if v in self.stacks:
             v, index = _of_turn(self.stacks[v], index)
         v = self.loop.given.get(v, v)
+        if self.keep is not None and (v, index) not in self.memo:
+            kept = self.keep(v, index)
+            if kept is not None:
+                self.memo[v, index] = kept
+        if (v, index) in self.memo:
+            return self.memo[v, index]
         if v in self.carries:
             return self._carried(self.carries[v], index)
         return (yield from super()._value(v, index, compute))

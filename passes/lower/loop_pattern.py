@@ -43,6 +43,7 @@ class LoopPattern:
     outputs: Sequence[Value]
     profile: Profile
     scratch: list[Buffer] = field(default_factory=list)
+    tiles: list[Buffer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.args = tuple(Buffer(f"a{n}", v.tensor, Space.ARG, n) for n, v in enumerate(self.inputs))
@@ -90,10 +91,18 @@ class LoopPattern:
         self.scratch.append(Buffer(f"s{number}", kind, Space.SCRATCH, number, offset))
         return self.scratch[-1]
 
+    def new_tile(self, kind: TensorType) -> Buffer:
+        number, offset = len(self.tiles), self.arena_bytes
+        self.tiles.append(Buffer(f"t{number}", kind, Space.ARENA, number, offset))
+        return self.tiles[-1]
+
     @property
     def scratch_bytes(self) -> int:
-        last = self.scratch[-1] if self.scratch else None
-        return 0 if last is None else last.offset + -(-last.type.nbytes // ALIGN) * ALIGN
+        return _end(self.scratch)
+
+    @property
+    def arena_bytes(self) -> int:
+        return _end(self.tiles)
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -124,7 +133,14 @@ class LoopPattern:
     def kernel(self, name: str, lanes: Sequence[Lane]) -> Kernel:
         scratch = tuple(self.scratch)
         results = tuple(self.results.values())
-        return Kernel(name, self.args, results, scratch, (), (Phase(tuple(lanes)),), self.scratch_bytes, 0)
+        tiles, phases = tuple(self.tiles), (Phase(tuple(lanes)),)
+        return Kernel(name, self.args, results, scratch, tiles, phases, self.scratch_bytes, self.arena_bytes)
+
+
+def _end(buffers: Sequence[Buffer]) -> int:
+    """Bytes up to where the next one begins."""
+    last = buffers[-1] if buffers else None
+    return 0 if last is None else last.offset + -(-last.type.nbytes // ALIGN) * ALIGN
 
 
 def _row_size(s: Stack) -> int:

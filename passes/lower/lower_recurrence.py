@@ -14,12 +14,10 @@ elements has a lane of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from jstitch.codegen.kernel_ir import (
     ROW,
-    STEP,
-    Accumulator,
     Buffer,
     Instr,
     Kernel,
@@ -30,25 +28,24 @@ from jstitch.codegen.kernel_ir import (
     Space,
     Stage,
 )
-from jstitch.ir.expr import Atomic, Const, Ref, call, index_refs, numbers
+from jstitch.ir.expr import Ref, index_refs, numbers
 from jstitch.ir.graph import Op, Value
-from jstitch.ir.index import FloorDiv, Index, Mod, Var, add, atoms, const, linearize, mul, var
-from jstitch.ir.ops.numerics import kernel_name
+from jstitch.ir.index import FloorDiv, Index, Mod, Var, add, atoms, linearize, mul, var
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.graph.find_recurrence import TURN, Carry
 from jstitch.passes.lower.build_nest import CannotLowerError
-from jstitch.passes.lower.build_turn import Begin, TurnBuilder
-from jstitch.passes.lower.loop_pattern import Homes, LoopPattern, read_pattern
+from jstitch.passes.lower.build_turn import TurnBuilder
+from jstitch.passes.lower.divide_turns import divide_turns
+from jstitch.passes.lower.loop_pattern import LoopPattern, read_pattern
 from jstitch.passes.lower.lower_cell import lower_cell
+from jstitch.passes.lower.turn_lane import TurnLane, nothing, variables_of
+from jstitch.passes.lower.turns_in_registers import ELEMENT, InRegisters
 
 SHARE = 4096  # elements of a program, whose carries are then in its core's first cache
 LEAST, PROGRAMS = 512, 8  # elements of a program that shares them with few others; such programs
 SHORTEST = 9  # elements of a row; the carries of fewer are better in registers
-ROWS_AT_ONCE = 4, 2  # elements whose turns are done side by side
-APART = 7  # cycles of a vector lane for which an element may be gathered
-SMALLEST_CTA, USUAL_CTA = 32, 256  # threads
-ELEMENT = "i"  # the loop over elements that threads share
+APART = 7  # cycles of a vector lane that turns wait for, for which an element may be gathered
 
 
 Held = dict[Buffer, tuple[Value, tuple[Index, ...]]]
@@ -82,22 +79,23 @@ def _by_elements(name: str, pattern: LoopPattern) -> Kernel:
     for size in dict.fromkeys(sizes.values()):
         wanted = [v for v in outputs if sizes[v] == size]
         if profile.machine.device is not None:
-            lanes.append(_InRegisters(pattern, size, wanted).by_threads(len(set(sizes.values())) == 1))
+            lanes.append(InRegisters(pattern, size, wanted).by_threads(len(set(sizes.values())) == 1))
             continue
-        lanes.append(_in_cache(pattern, size, wanted) or _InRegisters(pattern, size, wanted).lane())
+        lanes.append(_in_cache(pattern, size, wanted) or InRegisters(pattern, size, wanted).lane())
     return pattern.kernel(name, lanes)
 
 
 def _in_cache(pattern: LoopPattern, size: int, wanted: Sequence[Value]) -> Lane | None:
     """With carries in cache, by the longest rows that are neighbours in memory; None where they are short."""
     known = len(pattern.scratch)
+    waiting = divide_turns(pattern.loop, pattern.producers, ()).cycles
     best: tuple[int, int] | None = None  # accesses that are apart, rows
     for rows in pattern.row_counts(size):
         if size // rows < SHORTEST or (best is not None and best[0] == 0):
             break
         near, apart = _accesses(_InCache(pattern, size, wanted, rows).lane())
         del pattern.scratch[known:]
-        pays = apart <= near or pattern.cycles > APART * apart  # in vectors, with accesses one by one
+        pays = apart <= near or waiting > APART * apart  # in vectors, with accesses one by one
         if pays and (best is None or apart < best[0]):
             best = apart, rows
     return None if best is None else _InCache(pattern, size, wanted, best[1]).lane()
@@ -113,7 +111,7 @@ def _accesses(lane: Lane) -> tuple[int, int]:
     for i in (i for stage in lane.stages if stage.turn for i in stage.nests[0].instructions):
         if isinstance(i, Let):
             apart += any(_divides(e, inner) for e in numbers(i.value))
-        elif i.buffer.space is Space.ARG or TURN in _variables(i.offset):
+        elif i.buffer.space is Space.ARG or TURN in variables_of(i.offset):
             step = next((k for a, k in i.offset.terms if isinstance(a, Var) and a.name == inner), 0)
             near += step == 1 and not _divides(i.offset, inner)
             apart += step > 1 or _divides(i.offset, inner)
@@ -127,66 +125,11 @@ def gathers(kernel: Kernel) -> int:
 
 def _divides(e: Index, name: str) -> bool:
     parts = (a.of for a in atoms([e]) if isinstance(a, FloorDiv | Mod))
-    return any(name in _variables(part) for part in parts)
-
-
-def _variables(e: Index) -> set[str]:
-    return {a.name for a in atoms([e]) if isinstance(a, Var)}
+    return any(name in variables_of(part) for part in parts)
 
 
 @dataclass(eq=False)
-class _LaneLowering:
-    """One lane: rows of `size` elements, and the outputs that have as many."""
-
-    pattern: LoopPattern
-    size: int
-    outputs: Sequence[Value]
-
-    def __post_init__(self) -> None:
-        self.loop = self.pattern.loop
-        self.turn = Loop(self.loop.turn, 0, self.loop.turns)
-        self.rows = [Loop(Var(ROW, self.size), 0, 1)] if self.size > 1 else []
-        homes = self.pattern.homes_of(Index(), self.size)
-        self.stacked = [v for v in self.outputs if any(TURN in _variables(e) for e in homes[v])]
-        self.ends = [v for v in self.outputs if v not in self.stacked]
-
-    def homes(self, row: Index, number: int = 0) -> Homes:
-        return self.pattern.homes_of(row, self.size, number)
-
-    def builder(self, loops: Sequence[Loop], begin: Begin, at_end: bool = False) -> TurnBuilder:
-        depths = {loop.var.name: n + 1 for n, loop in enumerate(loops)}
-        p = self.pattern
-        return TurnBuilder(p.producers, p.places, depths, p.names, loop=self.loop, begin=begin, at_end=at_end)
-
-    def first(self, c: Carry, index: tuple[Index, ...], builder: TurnBuilder) -> Atomic:
-        """What the first turn goes on from, as wide as what it leaves."""
-        value = builder.value(c.initial, index if c.initial.tensor.rank else ())
-        kind = c.after.tensor.dtype.compute
-        if c.initial.tensor.dtype.compute is kind:
-            return value
-        return builder.let(call(f"convert_{kernel_name(kind)}", value))
-
-    def afters(self, builder: TurnBuilder) -> dict[Carry, Atomic]:
-        """What a turn leaves for the next one, of all that is read; more may be read for that."""
-        found: dict[Carry, Atomic] = {}
-        while waiting := [c for c in builder.carried if c not in found]:
-            for c in waiting:
-                found[c] = builder.value(c.after, builder.carried[c][1])
-        return found
-
-    def stacks(self, builder: TurnBuilder, row: Index) -> list[tuple[Value, Index, Atomic]]:
-        """What a turn leaves for good: of which output, where, and what."""
-        found = []
-        for number in range(self.pattern.leaves_a_turn):
-            homes = self.homes(row, number)
-            for v in self.stacked:
-                value = builder.value(v, homes[v])
-                found.append((v, linearize(homes[v], v.shape), value))
-        return found
-
-
-@dataclass(eq=False)
-class _InCache(_LaneLowering):
+class _InCache(TurnLane):
     """Turns around a loop over elements; carries are in memory that stays in a core's cache.
 
     count: rows that programs take one by one; 1: a program has a share of the elements.
@@ -264,7 +207,7 @@ class _InCache(_LaneLowering):
         """What all turns read, apart for neighbours: copied side by side before the first one."""
         offset = linearize(index, v.shape)
         inner = ROW if self.count == 1 else ELEMENT
-        if TURN in _variables(offset) or not _divides(offset, inner) or index_refs(offset):
+        if TURN in variables_of(offset) or not _divides(offset, inner) or index_refs(offset):
             return None
         buffer = self.pattern.new_scratch(TensorType((self.size,), v.tensor.dtype.compute))
         held[buffer] = v, index
@@ -277,7 +220,7 @@ class _InCache(_LaneLowering):
         memory: dict[Carry, Buffer],
         held: Held,
     ) -> list[Instr]:
-        builder = self.builder(self.rows, _nothing)
+        builder = self.builder(self.rows, nothing)
         for buffer, (v, index) in held.items():
             builder.store(buffer, row, builder.value(v, index))
         for c, buffer in memory.items():
@@ -289,84 +232,3 @@ class _InCache(_LaneLowering):
         lines = self.pattern.lines if turn is not None else ()
         nest = Nest(tuple(self.rows), (), tuple(body), ())
         return [Stage((nest,), note, lines=lines, turn=turn)] if body else []
-
-
-@dataclass(eq=False)
-class _InRegisters(_LaneLowering):
-    """All turns of an element, one element after the other, or a few side by side."""
-
-    accumulators: list[Accumulator] = field(default_factory=list)
-
-    def lane(self) -> Lane:
-        step = next((n for n in ROWS_AT_ONCE if self.size % n == 0 and self.size > n), 1)
-        rows = self.rows if step == 1 else []
-        builder = self.builder([*rows, self.turn], _nothing)
-        behind: list[Instr] = []
-        for j in range(step):
-            row = var(Var(ROW, self.size))
-            if step > 1:
-                row = add(mul(var(Var(STEP, self.size // step)), step), const(j))
-            behind += self.row(row, builder, rows)
-        loops = (*rows, self.turn)
-        nest = Nest(loops, tuple(self.accumulators), tuple(builder.body), tuple(behind))
-        stage = Stage((nest,), "all turns", lines=self.pattern.lines)
-        work = self.pattern.work(self.size)
-        return Lane(self.size, step, self.pattern.programs(self.size // step, work), (stage,), False, work)
-
-    def by_threads(self, alone: bool) -> Lane:
-        """One row whose elements are dealt out to threads, each of which does all turns of its own.
-
-        alone: in its phase; then CTAs may be small, so that few elements are on many multiprocessors.
-        """
-        element = Loop(Var(ELEMENT, self.size), 0, self.size)
-        builder = self.builder([element, self.turn], _nothing)
-        behind = self.row(var(element.var), builder, [element])
-        nest = Nest((element, self.turn), tuple(self.accumulators), tuple(builder.body), tuple(behind))
-        stage = Stage((nest,), "all turns", lines=self.pattern.lines)
-        each = self.size // self.pattern.profile.machine.units
-        threads = max(SMALLEST_CTA, 1 << max(0, each.bit_length() - 1))
-        threads = threads if alone and threads < USUAL_CTA else 0
-        return Lane(1, 1, 1, (stage,), False, self.pattern.work(self.size), threads)
-
-    def row(self, row: Index, builder: TurnBuilder, rows: Sequence[Loop]) -> list[Instr]:
-        """Add the turns of the row; what is done behind them. rows: loops around that over turns."""
-        inside, homes = len(rows) + 1, self.homes(row)
-        variables: dict[Carry, Accumulator] = {}
-
-        def begin(c: Carry, index: tuple[Index, ...]) -> Ref:
-            name, kind = builder.names().replace("v", "acc"), c.after.tensor.dtype.compute
-            variables[c] = Accumulator(name, self.first(c, index, builder), len(rows), kind)
-            builder.depth_of[name] = inside
-            return Ref(name)
-
-        def at_end(c: Carry, index: tuple[Index, ...]) -> Ref:
-            builder.value(c.before, index)
-            end.depth_of[variables[c].name] = len(rows)
-            return Ref(variables[c].name)
-
-        builder.begin, builder.carried = begin, {}
-        stored = self.stacks(builder, row)
-        end = self.builder(rows, at_end, at_end=True)
-        for v in self.ends:
-            end.store(self.pattern.results[v], linearize(homes[v], v.shape), end.value(v, homes[v]))
-        after = self.afters(builder)
-        for v, offset, value in stored:
-            builder.store(self.pattern.results[v], offset, value)
-        self.go_on(builder, variables, after, inside)
-        self.accumulators += variables.values()
-        return [replace(i, depth=len(rows)) for i in end.body]
-
-    @staticmethod
-    def go_on(
-        builder: TurnBuilder, variables: dict[Carry, Accumulator], after: dict[Carry, Atomic], inside: int
-    ) -> None:
-        """What the next turn goes on from, all at once: one may be what another was."""
-        values = list(after.values())
-        if len(values) > 1 or any(isinstance(v, Const) for v in values):
-            values = [builder.let(v, inside) for v in values]
-        pairs = zip(after, values, strict=True)
-        builder.body += [Let(variables[c].name, value, inside) for c, value in pairs]
-
-
-def _nothing(c: Carry, index: tuple[Index, ...]) -> Ref:
-    raise AssertionError("nothing is carried here")

@@ -1,0 +1,88 @@
+"""The parts of a row's turns that are done for all turns at once, and the tiles between them and the rest.
+
+early s, late ys   ->   for t: tile0[t] = s    ... x = tile0[t] ... tile1[t] = c    for t: ys[t] = f(tile1[t])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from jstitch.codegen.kernel_ir import Buffer, Loop, Nest, Stage
+from jstitch.ir.expr import Ref
+from jstitch.ir.graph import Value
+from jstitch.ir.index import Index, var
+from jstitch.ir.types import TensorType
+from jstitch.passes.lower.build_turn import TurnBuilder
+from jstitch.passes.lower.divide_turns import Divided
+from jstitch.passes.lower.turn_lane import TurnLane, nothing
+
+Element = tuple[Value, tuple[Index, ...]]
+
+
+@dataclass(eq=False)
+class Aside:
+    """Around the turns that `turn` builds, row by row: `begin`, the row's turns but for `late`, `end`.
+
+    before, after: a nest for each row, with its own vectors of turns. rows: loops around that over turns.
+    """
+
+    lane: TurnLane
+    divided: Divided
+    turn: TurnBuilder
+    rows: Sequence[Loop]
+    before: list[Nest] = field(default_factory=list)
+    after: list[Nest] = field(default_factory=list)
+    tiles: dict[Element, Buffer] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Of a row: from now on, the turn reads what is made before it."""
+        self._early = self.lane.builder([*self.rows, self.lane.turn], nothing)
+        self.turn.keep = self._read_early
+
+    def end(self, row: Index) -> None:
+        """Of a row, whose turns are built but for what goes on to the next ones."""
+        lane = self.lane
+        late = lane.builder([*self.rows, lane.turn], lambda c, index: self._leave(late, c.before, index))
+        late.keep = lambda v, index: self._read_late(late, v, index)
+        if self.divided.late:
+            for v, offset, value in lane.stacks(late, row, set(lane.stacked) - self.divided.late):
+                late.store(lane.pattern.results[v], offset, value)
+        for builder, nests in ((self._early, self.before), (late, self.after)):
+            if builder.body:
+                nests.append(Nest((*self.rows, lane.turn), (), tuple(builder.body), ()))
+
+    def stages(self, nests: Sequence[Nest], note: str) -> list[Stage]:
+        """One, if there is anything to do."""
+        return [Stage(tuple(nests), note, lines=self.lane.pattern.lines)] if nests else []
+
+    def _read_early(self, v: Value, index: tuple[Index, ...]) -> Ref | None:
+        return self.turn.read(self._made(v, index), self._place) if v in self.divided.early else None
+
+    def _read_late(self, late: TurnBuilder, v: Value, index: tuple[Index, ...]) -> Ref | None:
+        if v in self.divided.early:
+            return late.read(self._made(v, index), self._place)
+        return self._leave(late, v, index) if v in self.divided.core and v not in late.carries else None
+
+    def _made(self, v: Value, index: tuple[Index, ...]) -> Buffer:
+        """The tile of an early value."""
+        if (v, index) not in self.tiles:
+            self.tiles[v, index] = self._tile(v)
+            self._early.store(self.tiles[v, index], self._place, self._early.value(v, index))
+        return self.tiles[v, index]
+
+    def _leave(self, late: TurnBuilder, v: Value, index: tuple[Index, ...]) -> Ref:
+        """What a turn has of the value, read behind all turns."""
+        if (v, index) not in self.tiles:
+            value = self.turn.value(v, index)
+            self.tiles[v, index] = self._tile(v)
+            self.turn.store(self.tiles[v, index], self._place, value)
+        return late.read(self.tiles[v, index], self._place)
+
+    def _tile(self, v: Value) -> Buffer:
+        kind = TensorType((self.lane.loop.turns,), v.tensor.dtype.compute)
+        return self.lane.pattern.new_tile(kind)
+
+    @property
+    def _place(self) -> Index:
+        return var(self.lane.turn.var)

@@ -5,19 +5,30 @@ early s, late ys   ->   for t: tile0[t] = s    ... x = tile0[t] ... tile1[t] = c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.codegen.kernel_ir import Buffer, Loop, Nest, Stage
 from jstitch.ir.expr import Ref
 from jstitch.ir.graph import Value
-from jstitch.ir.index import Index, var
+from jstitch.ir.index import Condition, Index, Var, add, const, substitute, var
 from jstitch.ir.types import TensorType
+from jstitch.passes.graph.find_recurrence import TURN
 from jstitch.passes.lower.build_turn import TurnBuilder
 from jstitch.passes.lower.divide_turns import Divided
+from jstitch.passes.lower.loop_order import MOST_POINTS
 from jstitch.passes.lower.turn_lane import TurnLane, nothing
 
 Element = tuple[Value, tuple[Index, ...]]
+
+
+def _seams(c: Condition) -> Iterator[int]:
+    """Turns at which a condition on their number changes."""
+    match c.of:
+        case Index(base, ((Var(name, extent), 1 | -1 as k),)) if name == TURN and c.step == 1:
+            edges = (c.lo - base, c.hi - base) if k == 1 else (base - c.lo + 1, base - c.hi + 1)
+            yield from (edge for edge in edges if 0 < edge < extent)
 
 
 @dataclass(eq=False)
@@ -38,6 +49,7 @@ class Aside:
     def begin(self) -> None:
         """Of a row: from now on, the turn reads what is made before it."""
         self._early = self.lane.builder([*self.rows, self.lane.turn], nothing)
+        self._stored: list[tuple[Buffer, Element]] = []
         self.turn.keep = self._read_early
 
     def end(self, row: Index) -> None:
@@ -48,9 +60,9 @@ class Aside:
         if self.divided.late:
             for v, offset, value in lane.stacks(late, row, set(lane.stacked) - self.divided.late):
                 late.store(lane.pattern.results[v], offset, value)
-        for builder, nests in ((self._early, self.before), (late, self.after)):
-            if builder.body:
-                nests.append(Nest((*self.rows, lane.turn), (), tuple(builder.body), ()))
+        self.before += self._cut(self._early)
+        if late.body:
+            self.after.append(Nest((*self.rows, lane.turn), (), tuple(late.body), ()))
 
     def stages(self, nests: Sequence[Nest], note: str) -> list[Stage]:
         """One, if there is anything to do."""
@@ -69,7 +81,32 @@ class Aside:
         if (v, index) not in self.tiles:
             self.tiles[v, index] = self._tile(v)
             self._early.store(self.tiles[v, index], self._place, self._early.value(v, index))
+            self._stored.append((self.tiles[v, index], (v, index)))
         return self.tiles[v, index]
+
+    def _cut(self, whole: TurnBuilder) -> list[Nest]:
+        """What is stored before the turns: a loop for each side of a seam, in which no element is asked."""
+        if not whole.body:
+            return []
+        points = {0, self.lane.loop.turns}.union(*map(_seams, whole.conditions))
+        if not 2 < len(points) <= MOST_POINTS:
+            return [Nest((*self.rows, self.lane.turn), (), tuple(whole.body), ())]
+        return [self._piece(low, high) for low, high in itertools.pairwise(sorted(points))]
+
+    def _piece(self, low: int, high: int) -> Nest:
+        """The same for turns [low, high)."""
+        turn = Loop(Var(TURN, high - low), 0, high - low)
+        loops = [*self.rows, turn] if high - low > 1 else [*self.rows]
+        here = add(var(turn.var), const(low))
+
+        def moved(e: Index) -> Index:
+            return substitute(e, lambda a: here if isinstance(a, Var) and a.name == TURN else None)
+
+        builder = self.lane.builder(loops, nothing)
+        builder.numbers = {v: moved(e) for v, e in self.lane.loop.numbers.items()}
+        for tile, (v, index) in self._stored:
+            builder.store(tile, here, builder.value(v, tuple(map(moved, index))))
+        return Nest(tuple(loops), (), tuple(builder.body), ())
 
     def _leave(self, late: TurnBuilder, v: Value, index: tuple[Index, ...]) -> Ref:
         """What a turn has of the value, read behind all turns."""

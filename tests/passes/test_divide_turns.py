@@ -82,6 +82,24 @@ def test_only_what_waits_is_done_turn_by_turn() -> None:
     assert "log1p" in late
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_seams_are_cut(reverse: bool) -> None:
+    """What turns read was shifted by one: no element is asked where it is from."""
+
+    def shifted(x: Any, y: Any) -> Any:
+        after = jnp.concatenate([jnp.exp(x[:, 1:]), y[:, :1]], 1)
+        return jax.vmap(lambda *xs: lax.scan(plain, jnp.float32(0), xs, reverse=reverse)[1])(
+            jnp.tanh(y), after
+        )
+
+    (lane,) = kernel_of(shifted, arrays(8, 20)).phases[0].lanes
+    early = lane.stages[0].nests
+    assert {n.loops[-1].hi for n in early if n.loops} == {19}
+    assert not any(
+        "select" in {c.function for i in n.body if isinstance(i, Let) for c in calls(i.value)} for n in early
+    )
+
+
 @pytest.mark.parametrize("turn", [plain, waiting])
 def test_what_is_cheap_or_waits_stays(turn: Turn) -> None:
     (lane,) = kernel_of(of_rows(turn), arrays(8, 20)).phases[0].lanes
@@ -107,6 +125,7 @@ def drawn(random: Random) -> Callable[..., Any]:
     """A loop over the last axis: dear and cheap values before, in and behind what is carried."""
     dear = [jnp.tanh, jnp.exp, jax.nn.sigmoid, jnp.log1p, jnp.sqrt, jnp.sin]
     before, inside, behind = ([random.choice(dear) for _ in range(2)] for _ in range(3))
+    shift = random.choice([0, 0, 1, -2])
     waits, both, reverse, leaves = (random.random() < p for p in (0.3, 0.5, 0.5, 0.7))
 
     def small(f: Callable[..., Any], x: Any) -> Any:
@@ -121,7 +140,7 @@ def drawn(random: Random) -> Callable[..., Any]:
         return (a, b), (left, small(behind[1], b))
 
     def f(x: Any, y: Any) -> Any:
-        xs = small(before[0], x), y * small(before[1], y)
+        xs = small(before[0], x), y * small(before[1], jnp.roll(y, shift, 1))
         last, (left, other) = jax.vmap(
             lambda *rows: lax.scan(turn, (rows[0][0], jnp.float32(1)), rows, reverse=reverse)
         )(*xs)

@@ -32,6 +32,7 @@ OPTIONAL_PASSES = (
         "join_collectives",
         "linearize_iotas",
         "unroll_loops",
+        "divide_windows",
         "unroll_windows",
         "rewrite_argmax",
         "rewrite_one_hot_scatter",

@@ -28,6 +28,7 @@ from jstitch.passes.graph.clone_broadcasts import clone_broadcasts
 from jstitch.passes.graph.clone_indices import clone_indices
 from jstitch.passes.graph.cse import cse
 from jstitch.passes.graph.dce import dce
+from jstitch.passes.graph.divide_windows import divide_windows
 from jstitch.passes.graph.fold_constants import fold_constants
 from jstitch.passes.graph.group_collectives import group_collectives
 from jstitch.passes.graph.hoist_products import hoist_products
@@ -70,6 +71,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     _any_target(linearize_iotas),
     _any_target(unroll_loops),
     _any_target(fold_constants),
+    graph_pass("divide_windows", run_on=divide_windows, about=divide_windows),
     _any_target(unroll_windows),
     _any_target(rewrite_argmax),
     _any_target(rewrite_one_hot_scatter),

@@ -109,6 +109,7 @@ SPELLS_OPS = {
     "jstitch.passes.graph.turn_products": "rewrites one op, dot_general",
     "jstitch.passes.graph.unroll_loops": "rewrites one op, while",
     "jstitch.passes.fuse.unroll_turns": "rewrites one op, while",
+    "jstitch.passes.graph.divide_windows": "rewrites one op, reduce_window",
     "jstitch.passes.graph.unroll_windows": "rewrites one op, reduce_window",
 }
 

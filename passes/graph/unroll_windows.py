@@ -35,12 +35,12 @@ def _rule(op: Op, producer: Producer, *, most: int) -> Replacement | None:
     if op.name != "stablehlo.reduce_window" or "monoid" not in op.attrs:
         return None
     builder = _Builder(op, most)
-    if not builder.fits or (builder.pads and not _is_identity(op, producer)):
+    if not builder.fits or (builder.pads and not is_identity(op, producer)):
         return None
     return Replacement((builder.build(),), tuple(builder.ops))
 
 
-def _is_identity(op: Op, producer: Producer) -> bool:
+def is_identity(op: Op, producer: Producer) -> bool:
     """Whether the initial value, which is also the padding, changes nothing."""
     init, identity = build.splat_value(producer(op.operands[1])), lookup(op.attrs["monoid"]).identity
     return init is not None and identity is not None and bool(init == identity(op.result.tensor.dtype))
@@ -67,7 +67,7 @@ class _Builder:
         sizes = self._each("window_dimensions")
         if not (x.size and result.size) or math.prod(sizes) > self.most or self._scalar is None:
             return False
-        return not any(map(_is_prefix, x.shape, sizes, self._edges))
+        return not any(map(is_prefix, x.shape, sizes, self._edges))
 
     @property
     def _scalar(self) -> Formula | None:
@@ -128,6 +128,6 @@ class _Builder:
         return self._emit(build.elementwise(self.op.attrs["monoid"], a, b))
 
 
-def _is_prefix(extent: int, size: int, edge: tuple[int, int]) -> bool:
+def is_prefix(extent: int, size: int, edge: tuple[int, int]) -> bool:
     """Whether the windows along a dimension are everything up to, or from, each element: XLA's scans."""
     return size == extent > 2 and edge in ((size - 1, 0), (0, size - 1))

@@ -33,6 +33,7 @@ from jstitch.passes.base.row_access import (
     relations,
 )
 from jstitch.passes.lower.group import Group, choose_steps, choose_threads
+from jstitch.passes.lower.lengthen_rows import candidate_rows, lengthen_rows
 from jstitch.passes.lower.raise_levels import RowFlow, raise_levels
 from jstitch.passes.lower.small_parts import SMALL, OpCost, small_parts, update_costs
 from jstitch.passes.lower.spread_rows import spread_rows
@@ -44,7 +45,6 @@ APART = "apart"  # attribute of a shape op: its result need not be cut into the 
 RECOMPUTE_SCALAR = 200.0
 RECOMPUTE = 24.0  # cycles per element up to which an elementwise chain is rather computed twice than spilled
 REPEATED = 4.0  # the same where it is computed again for every row
-SHORT = 16  # elements of a row, in which a loop's vectors are mostly empty
 PHASES = 4.0  # what a spill must save, in phases
 
 
@@ -140,11 +140,6 @@ def _row_users(seed: Value, users: dict[Value, list[Op]], remaining: dict[Op, No
     )
 
 
-def _candidate_rows(shape: tuple[int, ...]) -> list[int]:
-    products = [math.prod(shape[:k]) for k in range(len(shape), -1, -1)]
-    return list(dict.fromkeys(products))
-
-
 def _grow(
     seed: Value,
     users: dict[Value, list[Op]],
@@ -160,7 +155,7 @@ def _grow(
     def walk(rows: int) -> tuple[set[Op], int] | None:
         return spread_rows(seed, rows, users, producer, remaining, numbers)
 
-    for rows in _candidate_rows(seed.shape):
+    for rows in candidate_rows(seed.shape):
         if strips is not None and rows > strips.count:
             continue
         found = walk(rows)
@@ -171,32 +166,10 @@ def _grow(
         if combines and rows > 1 and largest <= profile.combine_whole:
             continue
         if strips is None:
-            rows = _longer_rows(seed, rows, found, profile, walk)
+            rows = lengthen_rows(seed, rows, found, profile, walk)
         columns = strips.columns if strips is not None and rows == strips.count else 0
         return Group(rows, ops, largest, profile, columns=columns)
     return None
-
-
-def _longer_rows(
-    seed: Value,
-    rows: int,
-    found: tuple[set[Op], int],
-    profile: Profile,
-    walk: Callable[[int], tuple[set[Op], int] | None],
-) -> int:
-    """Fewer, longer rows of a CPU, whose vectors rows of a few elements leave empty; enough for its programs.
-
-    found: what has these rows. walk: what has so many.
-    """
-    ops, largest = found
-    if profile.most_threads > 1 or not 1 < largest // rows < SHORT:
-        return rows
-    if any(map(is_reduction, ops)):
-        return rows
-    programs = min(profile.max_programs, max(1, largest // profile.program_work))
-    fewer = (n for n in _candidate_rows(seed.shape) if programs <= n < rows and largest // n >= SHORT)
-    alike = (n for n in fewer if (again := walk(n)) is not None and again[0] == ops)
-    return next(alike, rows)
 
 
 def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Grouping:

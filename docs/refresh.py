@@ -32,7 +32,7 @@ from jstitch.runtime.telemetry import ROOT as ROOT_LOGGER
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-EXAMPLES = ROOT / "benchmarks" / "results" / "2026-11-26-examples-cpu.json"
+EXAMPLES = ROOT / "benchmarks" / "results" / "2026-11-27-examples-cpu.json"
 _PART = re.compile(r"(<!-- generated: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

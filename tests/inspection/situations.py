@@ -176,6 +176,15 @@ def scaled_updates(c: Array, *xs: Array) -> list[Array]:
     return [jnp.sin(x / k) * x for x in xs]
 
 
+def orbit(c: Array) -> Array:
+    """Complex numbers around a few ops of reals."""
+    z, count = jnp.zeros_like(c), jnp.zeros(c.shape, jnp.int32)
+    for _ in range(4):
+        near = z.real**2 + z.imag**2 < 4
+        z, count = jnp.where(near, z * z + c, z), count + near
+    return count
+
+
 def coupled_scalars(x: Array) -> tuple[Array, ...]:
     s = tuple(x[i] for i in range(16))
     for _ in range(10):
@@ -417,6 +426,17 @@ PLANNED = (
     Situation(
         *("too small to pay", jax.nn.softmax, (shape(8, 8),), ("exponential", "divide"), "gate"),
         *(r"modelled .* us .*, and must be less than .* us", {}, True, Lift()),
+    ),
+    Situation(
+        *(
+            "a kernel of XLA's cut",
+            orbit,
+            (shape(128, 512, dtype=jnp.complex64),),
+            ("multiply", "add"),
+            "cut",
+        ),
+        r"modelled .* us, and must be less than .* us, 0.95 of what XLA takes longer with these ops in its",
+        *({}, True, Lift()),
     ),
     Situation(
         *("a loop of scalars", scalar_loop, (shape(614),), ("add", "tanh"), "loop"),

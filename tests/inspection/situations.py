@@ -13,6 +13,7 @@ from jax import lax
 
 import jstitch
 from jstitch.device_spec import find_spec
+from tests.passes.test_weigh_cuts import mandelbrot
 
 Array = jax.Array
 Program = Callable[..., Any]
@@ -174,15 +175,6 @@ def many_arrays(*xs: Array) -> Array:
 def scaled_updates(c: Array, *xs: Array) -> list[Array]:
     k = jnp.sqrt(1 - c)
     return [jnp.sin(x / k) * x for x in xs]
-
-
-def orbit(c: Array) -> Array:
-    """Complex numbers around a few ops of reals."""
-    z, count = jnp.zeros_like(c), jnp.zeros(c.shape, jnp.int32)
-    for _ in range(4):
-        near = z.real**2 + z.imag**2 < 4
-        z, count = jnp.where(near, z * z + c, z), count + near
-    return count
 
 
 def coupled_scalars(x: Array) -> tuple[Array, ...]:
@@ -430,7 +422,7 @@ PLANNED = (
     Situation(
         *(
             "a kernel of XLA's cut",
-            orbit,
+            mandelbrot,
             (shape(128, 512, dtype=jnp.complex64),),
             ("multiply", "add"),
             "cut",

@@ -30,7 +30,8 @@ def hint_loop(latch: Any, body: Any, number: Any, trips: int | None) -> None:
     innermost, size = latch.parent is body, len(body.instructions)
     few = trips is not None and trips <= MOST_UNROLLED
     gathers = any(i.opname in ("udiv", "urem") for i in body.instructions)
-    masked = innermost and trips is not None and _leaves_much(trips) and not _gathers(body, number)
+    masked = innermost and trips is not None and _leaves_much(trips)
+    masked = masked and not _gathers(body, number) and not _strides(body, number)
     one_left = trips is not None and trips % SMALLEST == 1
     masked = masked and not (one_left and _narrows(body))
     vectors = trips is not None and few and (trips % VECTOR == 0 or trips > FEW_VECTORS * VECTOR)
@@ -73,6 +74,11 @@ def _gathers(body: Any, number: Any) -> bool:
             if i.opname in ("udiv", "urem"):
                 return True
     return False
+
+
+def _strides(body: Any, number: Any) -> bool:
+    """Whether a turn takes several elements, which LLVM loads and stores as groups, but not with a mask."""
+    return any(i.opname in ("mul", "shl") and number in i.operands for i in body.instructions)
 
 
 def _narrows(body: Any) -> bool:

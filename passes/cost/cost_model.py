@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from jstitch.codegen.cpu.panel import pack_cycles, product_cycles
 from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.ir.graph import Op, Value
-from jstitch.ir.index import Var, var
 from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.types import DType
 from jstitch.passes.base.machine import Machine, busy_share
@@ -27,6 +26,7 @@ from jstitch.passes.base.remember import per_object
 from jstitch.passes.base.row_access import FACTORS, ROWS, data_operands, is_reduction
 from jstitch.passes.base.tensor_cores import library_seconds, tensor_seconds
 from jstitch.passes.base.thin_products import products_back
+from jstitch.passes.cost.seam_work import division_work, seam_work
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.cost.turned_reads import is_turned, turned_reads
 from jstitch.passes.lower.form_groups import APART, PARTIAL, Grouping, form_groups
@@ -296,6 +296,7 @@ def _fusion_cost(
                     todo.append(maker)
             seen.add(v)
     cycles = sum(xla_work(made, machine) * (again if is_dear(made) else 1.0) for made, again in turns.items())
+    cycles += sum(division_work(made, machine, producers, materialised) for made in turns)
     nbytes = root.tensor.nbytes + sum(v.tensor.nbytes for v in reads)
     alone = machine.serial_work <= cycles < machine.xla_serial_work and op.name != PRODUCT
     serial = machine.cores if alone else 1.0
@@ -329,7 +330,7 @@ def xla_work(op: Op, machine: Machine) -> float:
         return _library_work(op, machine)
     narrow = any(v.tensor.dtype.is_float and v.tensor.dtype.itemsize < 4 for v in op.operands)
     own = work(op, machine) * (machine.xla_narrow if narrow else machine.xla_cycles)
-    return own + _seam_work(op, machine) + _window_work(op, machine)
+    return own + seam_work(op, machine) + _window_work(op, machine)
 
 
 def _library_work(op: Op, machine: Machine) -> float:
@@ -351,12 +352,3 @@ def _library_work(op: Op, machine: Machine) -> float:
 def _window_work(op: Op, machine: Machine) -> float:
     """The op ends a reduction over windows that was written out; XLA would run it as it stood."""
     return machine.window_cycles * float(op.attrs.get("window", 0) * op.results[0].tensor.size)
-
-
-def _seam_work(op: Op, machine: Machine) -> float:
-    """Concatenates and pads inside a loop keep XLA:CPU from vectorising it; ours is cut at the seams."""
-    definition = lookup(op.name)
-    if definition.cases is None:
-        return 0.0
-    cases = definition.cases(op, tuple(var(Var(f"i{d}", n)) for d, n in enumerate(op.result.shape)))
-    return machine.seam_cycles * op.result.tensor.size if len(cases) > 1 else 0.0

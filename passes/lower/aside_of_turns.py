@@ -16,8 +16,8 @@ from jstitch.ir.index import Condition, Index, Var, add, const, substitute, var
 from jstitch.ir.types import TensorType
 from jstitch.passes.graph.find_recurrence import TURN
 from jstitch.passes.lower.build_turn import TurnBuilder
+from jstitch.passes.lower.divide_loops import MOST_POINTS
 from jstitch.passes.lower.divide_turns import Divided
-from jstitch.passes.lower.loop_order import MOST_POINTS
 from jstitch.passes.lower.turn_lane import TurnLane, nothing
 
 Element = tuple[Value, tuple[Index, ...]]

@@ -46,6 +46,7 @@ from jstitch.ir.types import DType
 from jstitch.ir.unwind import Deep, each, unwind
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.row_access import ROW_VAR, is_reduction, read_index
+from jstitch.passes.lower.divide_loops import Division
 
 MOST_ATOMS = 32  # of one index: reshapes and transposes in turn double it
 MOST_VALUES = 1 << 11  # of one loop: a chain of concatenates and pads doubles them at each
@@ -137,7 +138,7 @@ class NestBuilder:
     producers: the pattern's ops by value. places: values to be read from memory instead of computed.
     depths: loop variable -> number of loops around and including it. first_row: the step's first row.
     inner_names: the tile's loop variables. modular: some index takes one of them through // or %, by what is
-    in divisors (keyed by the text of what is divided). numbers: integer scalars that say how often loops
+    in divided. numbers: integer scalars that say how often loops
     around the nest have turned.
     """
 
@@ -152,7 +153,7 @@ class NestBuilder:
     memo: dict[tuple[Value, tuple[Index, ...]], Atomic] = field(default_factory=dict)
     conditions: list[Condition] = field(default_factory=list)
     modular: bool = False
-    divisors: dict[str, int] = field(default_factory=dict)
+    divided: dict[Division, None] = field(default_factory=dict)
     numbers: Mapping[Value, Index] = field(default_factory=dict)
 
     def value(self, v: Value, index: tuple[Index, ...], compute: bool = False) -> Atomic:
@@ -262,7 +263,7 @@ class NestBuilder:
                     depth = max(depth, self.depth_of.get(str(operand), 0))
                 case FloorDiv(of, by) | Mod(of, by) if self._is_inner(of):
                     self.modular = True
-                    self.divisors.setdefault(str(of), by)
+                    self.divided.setdefault((of, by))
         return depth
 
     def _is_inner(self, e: Index) -> bool:

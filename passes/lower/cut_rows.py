@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from jstitch.codegen.kernel_ir import FLAT_ALIGN, ROW, Lane, Let
 from jstitch.ir.index import Clamp, Index, Var, atoms
-from jstitch.passes.lower.loop_order import MOST_POINTS
+from jstitch.passes.lower.divide_loops import MOST_POINTS
 
 FEW = 16 * FLAT_ALIGN
 """Elements that are not worth lanes of their own."""

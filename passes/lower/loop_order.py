@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from jstitch.ir.graph import Op
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import prefix_rank
+from jstitch.passes.lower.divide_loops import RUN
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.trace_lane import Node
 
-MOST_POINTS = 7  # at which conditions on a loop change; one with more is not cut
-RUN = 8  # elements: runs of a multiple of it are worth an innermost loop of their own
 LONG = 4096  # elements of a sum above which it is made in blocks, for its rounding errors
 
 

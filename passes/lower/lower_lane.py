@@ -17,6 +17,7 @@ from jstitch.passes.lower.place_values import Placement, last_stage, place_value
 from jstitch.passes.lower.quote_lines import quote_lines
 from jstitch.passes.lower.trace_lane import Node
 from jstitch.passes.lower.write_nest import LaneContext, NestWriter, inits
+from jstitch.passes.lower.write_out_turns import write_out_turns
 
 MOST_PIECES = 16  # of a nest that is cut at seams along two loops
 TOGETHER = 8, 4, 2  # elements of a sum outside what is kept, that are added up first
@@ -119,13 +120,14 @@ class LaneLowering(LaneContext):
         seams = self.view.group.profile.seams
         runs = writer.runs() if seams else {}
         if runs:
-            return [NestWriter(self, nodes, by_columns, collapse=False, runs=runs).write()]
+            writer = NestWriter(self, nodes, by_columns, collapse=False, runs=runs)
+            return write_out_turns(writer, writer.write())
         cuts = writer.cuts() if seams and self._may_go_on(nodes) else None
         if cuts is not None:
             return self._pieces(nodes, by_columns, {}, cuts)
         together = None if blocks or writer.builder.conditions else self._together(nodes)
         if together is None:
-            return [nest]
+            return write_out_turns(writer, nest) if seams else [nest]
         return [NestWriter(self, nodes, by_columns, collapse=False, together=together).write()]
 
     def _pieces(
@@ -148,7 +150,7 @@ class LaneLowering(LaneContext):
             if more and not ranges and (len(points) - 1) * (len(more[1]) - 1) <= MOST_PIECES:
                 found += self._pieces(nodes, by_columns, own, more)
             else:
-                found.append(nest)
+                found += write_out_turns(writer, nest)
         return found
 
     def _together(self, nodes: list[Node]) -> tuple[int, int] | None:

@@ -31,7 +31,8 @@ from jstitch.ir.index import Index, Var, add, const, delinearize, linearize, mul
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import data_operands, identities, prefix_rank
 from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder, Place, Written, literal
-from jstitch.passes.lower.loop_order import MOST_POINTS, RUN, inner_dims, loop_order, sums_floats
+from jstitch.passes.lower.divide_loops import loop_name, run_name, runs_of, seams_of
+from jstitch.passes.lower.loop_order import inner_dims, loop_order, sums_floats
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.trace_lane import Node
 
@@ -109,44 +110,34 @@ class NestWriter:
             reduced = {d for n in self.nodes if n.roots for d in n.op.attrs["dimensions"]}
             dims.sort(key=lambda d: d in reduced)
         if self.collapse or dims == [-1]:
-            size = math.prod(self.shape) // self.rows
-            lo, hi = self.ranges.get("i", (0, size))
-            if -1 in self.cut_runs:
-                return {-1: self._run_loops("i", size, self.cut_runs[-1])}
-            if hi - lo > 1:
-                self.loops.append(Loop(Var("i", hi - lo), 0, hi - lo))
-            return {-1: add(var(Var("i", hi - lo)), const(lo))}
-        found: dict[int, Index] = {}
-        for d in dims:
-            name = f"i{d}"
-            lo, hi = self.ranges.get(name, (0, self.shape[d]))
-            if d in self.cut_runs:
-                found[d] = add(self._run_loops(name, hi - lo, self.cut_runs[d]), const(lo))
-                continue
-            if self.together and d == self.together[0]:
-                turns = self.shape[d] // self.together[1]
-                self.loops.append(Loop(Var(name, turns), 0, turns))
-                found[d] = mul(var(Var(name, turns)), self.together[1])
-                continue
-            if hi - lo > 1 or (name in self.ranges and any(n.roots for n in self.nodes)):
-                self.loops.append(Loop(Var(name, hi - lo), 0, hi - lo))
-            found[d] = add(var(Var(name, hi - lo)), const(lo))
-        return found
+            return {-1: self._loop(-1, math.prod(self.shape) // self.rows)}
+        return {d: self._loop(d, self.shape[d]) for d in dims}
 
-    def _run_loops(self, name: str, size: int, run: int) -> Index:
+    def _loop(self, d: int, size: int) -> Index:
+        """The loop over a dimension (-1: the whole row) or the piece of it, and the index of its elements."""
+        name = loop_name(d)
+        lo, hi = self.ranges.get(name, (0, size))
+        each = self.together[1] if self.together and self.together[0] == d else 1
+        if d in self.cut_runs:
+            return add(self._run_loops(d, hi - lo, each), const(lo))
+        turns = (hi - lo) // each
+        sums = d >= 0 and name in self.ranges and any(n.roots for n in self.nodes)
+        if turns > 1 or sums:
+            self.loops.append(Loop(Var(name, turns), 0, turns))
+        return add(mul(var(Var(name, turns)), each), const(lo))
+
+    def _run_loops(self, d: int, size: int, each: int) -> Index:
         """A loop over runs, one over the elements of a run."""
-        outer, inner = Var(name, size // run), Var(name.replace("i", "j"), run)
-        self.loops += [Loop(outer, 0, size // run), Loop(inner, 0, run)]
-        return add(mul(var(outer), run), var(inner))
+        run = self.cut_runs[d]
+        outer, inner = Var(loop_name(d), size // run), Var(run_name(d), run // each)
+        self.loops += [Loop(outer, 0, size // run), Loop(inner, 0, run // each)]
+        return add(mul(var(outer), run), mul(var(inner), each))
 
     def runs(self) -> dict[int, int]:
         """Dimensions whose index is wanted divided by a number: in runs of it, which are worth a loop."""
-        found: dict[int, int] = {}
-        for d in self.inner:
-            run = self.builder.divisors.get(f"i{d}", 0)
-            if run and run % RUN == 0 and run < self.shape[d] and self.shape[d] % run == 0:
-                found[d] = run
-        return found
+        divided = self.builder.divided
+        found = {d: runs_of(divided, loop_name(d), self.shape[d]) for d in self.inner if d >= 0}
+        return {d: run for d, run in found.items() if run}
 
     def index(self, shape: tuple[int, ...], row: Index) -> tuple[Index, ...]:
         """The index of the loops' current element in a tensor of the domain's size."""
@@ -194,6 +185,7 @@ class NestWriter:
         for k in range(count):
             self.inner[d] = add(first, const(k))
             yield
+        self.inner[d] = first
 
     def _store(self, n: Node, row: Index) -> None:
         index = self.index(n.value.shape, row)
@@ -386,14 +378,4 @@ class NestWriter:
         Of the nest's own loops: others (the step's number, the turn's) are not here to be cut.
         """
         own = [loop.var.name for loop in self.loops if loop.var.name != ROW]
-        points: dict[str, set[int]] = {}
-        for c in self.builder.conditions:
-            match c.of:
-                case Index(base, ((Var(name, extent), 1),)) if name in own and c.step == 1:
-                    for edge in (c.lo - base, c.hi - base):
-                        if 0 < edge < extent:
-                            points.setdefault(name, {0, extent}).add(edge)
-        for name in reversed(own):
-            if name not in self.ranges and 2 < len(points.get(name, ())) <= MOST_POINTS:
-                return name, sorted(points[name])
-        return None
+        return seams_of(self.builder.conditions, [name for name in own if name not in self.ranges])

@@ -1,0 +1,75 @@
+"""How a CPU's loops run where their index is wanted divided: loads at `i // 2` are of single elements.
+
+    y[i] = x[i // 2] * s[i // 128]        ->    for i in range(0, n // 128):
+                                                    for j in range(0, 64):
+                                                        v = x[i * 64 + j];  w = s[i]
+                                                        y[i * 128 + j * 2] = v * w
+                                                        y[i * 128 + j * 2 + 1] = v * w
+
+Runs of a large divisor are a loop of their own. The few elements of a small one are written out in one turn;
+LLVM makes vectors of such turns, whose loads and stores lie together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from jstitch.ir.index import Condition, Index, Var
+
+RUN = 8  # elements: runs of a multiple of it are worth an innermost loop of their own
+MOST_POINTS = 7  # at which conditions on a loop change; one with more is not cut
+MOST_TOGETHER = 8  # elements of a turn: the largest group that LLVM loads or stores as a whole
+
+Division = tuple[Index, int]
+"""What is divided, and the divisor."""
+
+
+def is_written_out(by: int) -> bool:
+    """Whether loops are changed for a division by it."""
+    return by <= MOST_TOGETHER or by % RUN == 0
+
+
+def loop_name(d: int) -> str:
+    """The variable of the loop over dimension d; -1: over the whole row."""
+    return f"i{d}" if d >= 0 else "i"
+
+
+def run_name(d: int) -> str:
+    """The variable of the loop over the elements of one of the dimension's runs."""
+    return loop_name(d).replace("i", "j")
+
+
+def runs_of(divided: Iterable[Division], name: str, size: int) -> int:
+    """The elements of a run of the loop, where its variable is divided by what is worth one; else 0."""
+    by = (by for of, by in divided if str(of) == name)
+    return min((run for run in by if run % RUN == 0 and run < size and size % run == 0), default=0)
+
+
+def together_of(divided: Iterable[Division], name: str, size: int) -> int:
+    """Elements that a turn of the loop takes, so that no small division of its variable is left; else 1."""
+    found = 1
+    for of, by in divided:
+        own = [k for atom, k in of.terms if isinstance(atom, Var) and atom.name == name]
+        others = [k for atom, k in of.terms if not (isinstance(atom, Var) and atom.name == name)]
+        if not own or any(k % by for k in others):
+            continue
+        wanted = math.lcm(found, by // math.gcd(by, own[0]))
+        if wanted <= MOST_TOGETHER:
+            found = wanted
+    return found if found < size else 1
+
+
+def seams_of(conditions: Iterable[Condition], names: Sequence[str]) -> tuple[str, list[int]] | None:
+    """A loop variable, the innermost that has any, and the points at which conditions on it change."""
+    points: dict[str, set[int]] = {}
+    for c in conditions:
+        match c.of:
+            case Index(base, ((Var(name, extent), 1),)) if name in names and c.step == 1:
+                for edge in (c.lo - base, c.hi - base):
+                    if 0 < edge < extent:
+                        points.setdefault(name, {0, extent}).add(edge)
+    for name in reversed(names):
+        if 2 < len(points.get(name, ())) <= MOST_POINTS:
+            return name, sorted(points[name])
+    return None

@@ -58,26 +58,26 @@ class ChainSearch:
         """The chain with one more product, which reads what it makes or makes what it reads."""
         inside = set(chain)
         made = {v for op in chain for v in op.results}
-        for last in self._readers(made, taken | inside):
+        for last in self._readers(made, taken, inside):
             for start in last.operands:
-                between = self._reached(start, taken | inside)
+                between = self._reached(start, taken, inside)
                 read = {v for op in (*between, last) for v in op.operands}
                 if len(between) <= MOST_OPS and not made.isdisjoint(read):
                     more = self._from(between, made)
                     yield from self._with_own(last, inside | more, taken)
         for v in dict.fromkeys(v for op in chain for v in op.operands if v not in made):
-            between = self._reached(v, taken | inside)
+            between = self._reached(v, taken, inside)
             sizes = {op.result.tensor.size for op in between if self.makes(op)}
             if v.tensor.size in sizes and len(between) <= MOST_OPS:
                 yield from self._with_own(chain[-1], inside | self._from(between), taken)
 
-    def _readers(self, made: Iterable[Value], taken: Container[Op]) -> list[Op]:
+    def _readers(self, made: Iterable[Value], taken: set[Op], inside: set[Op]) -> list[Op]:
         """Products that read the values, or what kernels make of them, in program order."""
         found: set[Op] = set()
         todo = list(made)
         while todo and len(found) <= MOST_OPS:
             for op in self.users.get(todo.pop(), ()):
-                if op in found or op in taken or not (self.makes(op) or _holds(op)):
+                if op in found or op in taken or op in inside or not (self.makes(op) or _holds(op)):
                     continue
                 found.add(op)
                 todo += () if self.makes(op) else op.results
@@ -91,13 +91,13 @@ class ChainSearch:
         made = lookup(self.producers[v].name).op_class
         return not made.is_elementwise or any(not (k.is_elementwise or k is OpClass.SHAPE) for k in readers)
 
-    def _reached(self, start: Value, taken: set[Op]) -> set[Op]:
+    def _reached(self, start: Value, taken: set[Op], inside: Container[Op] = ()) -> set[Op]:
         """What the value is made of, up to products and what kernels do not hold."""
         found: set[Op] = set()
         todo = [start]
         while todo and len(found) <= MOST_OPS:
             op = self.producers.get(todo.pop())
-            if op is None or op in found or op in taken or is_free(op):
+            if op is None or op in found or op in taken or op in inside or is_free(op):
                 continue
             if self.makes(op):
                 found.add(op)

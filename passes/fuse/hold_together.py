@@ -29,8 +29,10 @@ from jstitch.passes.base.plan import (
     with_constants,
 )
 from jstitch.passes.base.product_side import PRODUCT
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.sort_ops import sort_ops
-from jstitch.passes.fuse.convexity import waits_for_itself
+from jstitch.passes.cost.structure import per_structure
+from jstitch.passes.fuse.convexity import has_cycle, waits_for_itself
 from jstitch.passes.fuse.find_chains import CHAIN, find_chains
 from jstitch.passes.fuse.find_recurrences import RECURRENCE, find_recurrences
 from jstitch.passes.fuse.follow_pins import PinnedFrame
@@ -88,23 +90,36 @@ def hold_together(held: Held, context: Context) -> Held:
     frame, producers = held.frame, held.frame.producers()
     for group, ops in _groups(frame).items():
         pattern = trim(FusionPlan(frame, ()), make_pattern(frame, with_constants(ops, producers), TOGETHER))
-        why = None if pattern is None else _why_not(held.frame, frame, pattern, context)
+        why = None if pattern is None else _why_not(held.frame, pattern, context)
         if why is not None:
             refuse(group, why, ops[0].loc)
             held = replace(held, refused={**held.refused, group: why})
         elif pattern is not None:
             held = _hold(held, pattern)
     chains = find_chains(held.frame, context)
-    apart = dict(chains.refused)
-    for chain in chains.patterns:
-        if (why := _why_not(held.frame, held.frame, chain, context)) is None:
-            held = _hold(held, chain)
-        else:
-            apart |= {op: Reason("not emitable", why) for op in chain.ops if op.name == PRODUCT}
+    held, unheld = _hold_chains(held, chains.patterns, context)
+    apart = {**chains.refused, **unheld}
     loops = find_recurrences(held.frame, context)
     for pattern in loops.patterns:
         held = _hold(held, pattern)
     return replace(held, apart={**apart, **loops.refused})
+
+
+def _hold_chains(
+    held: Held, chains: Sequence[FusionPattern], context: Context
+) -> tuple[Held, dict[Op, Reason]]:
+    """All that are legal at once; one by one where they wait for each other. And why others are not held."""
+    why = {chain: _why_not(held.frame, chain, context) for chain in chains}
+    legal = [chain for chain in chains if why[chain] is None]
+    if has_cycle(_contracted(held, legal)[1]):
+        for chain in legal:
+            why[chain] = _why_not(held.frame, chain, context)
+            held = _hold(held, chain) if why[chain] is None else held
+    else:
+        held = _hold(held, *legal)
+    refused = [(chain, said) for chain, said in why.items() if said is not None]
+    products = ((op, said) for chain, said in refused for op in chain.ops if op.name == PRODUCT)
+    return held, {op: Reason("not emitable", said) for op, said in products}
 
 
 def refuse(group: Together, why: str, where: str) -> None:
@@ -135,7 +150,7 @@ def _first(pattern: FusionPattern) -> Op:
 # -- legality --------------------------------------------------------------------------------------------
 
 
-def _why_not(held: Graph, frame: Graph, pattern: FusionPattern, context: Context) -> str | None:
+def _why_not(held: Graph, pattern: FusionPattern, context: Context) -> str | None:
     between = waits_for_itself(held, pattern)
     if between is not None:
         where = f" at {between.loc}" if between.loc else ""
@@ -143,24 +158,34 @@ def _why_not(held: Graph, frame: Graph, pattern: FusionPattern, context: Context
     buffers, most = len(pattern.inputs) + len(pattern.outputs), context.profile.max_buffers
     if buffers > most:
         return f"its {buffers} inputs and outputs are more than a kernel's {most}"
+    return _why_not_lowered(pattern, (context.profile, context.options.arena_bytes)) or None
+
+
+@per_structure
+def _why_not_lowered(pattern: FusionPattern, target: tuple[Profile, int | None]) -> str:
+    """Why no kernel expresses it; empty, if one does."""
     try:
-        what = pattern.ops, pattern.inputs, pattern.outputs
-        lower_kernel("together", *what, context.profile, context.options.arena_bytes)
+        lower_kernel("together", pattern.ops, pattern.inputs, pattern.outputs, *target)
     except CannotLowerError as error:
         return f"no kernel expresses it: {error}"
-    return None
+    return ""
 
 
 # -- stand-ins -------------------------------------------------------------------------------------------
 
 
 def _hold(held: Held, *patterns: FusionPattern) -> Held:
+    made, ops = _contracted(held, patterns)
+    frame = replace(held.frame, ops=sort_ops(ops))
+    return replace(held, frame=frame, patterns={**held.patterns, **made})
+
+
+def _contracted(held: Held, patterns: Sequence[FusionPattern]) -> tuple[dict[Op, FusionPattern], list[Op]]:
+    """A stand-in for each pattern, and the frame's ops with those, not in order yet."""
     stand_ins = {_first(p): _stand_in(_first(p), p.inputs, p.outputs) for p in patterns}
     inside = {op for p in patterns for op in p.ops if not is_free(op)}
     ops = [stand_ins.get(op, op) for op in held.frame.ops if op in stand_ins or op not in inside]
-    frame = replace(held.frame, ops=sort_ops(ops))
-    made = {stand_ins[_first(p)]: p for p in patterns}
-    return replace(held, frame=frame, patterns={**held.patterns, **made})
+    return {stand_ins[_first(p)]: p for p in patterns}, ops
 
 
 def _stand_in(first: Op, inputs: tuple[Value, ...], outputs: tuple[Value, ...]) -> Op:

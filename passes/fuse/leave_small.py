@@ -13,7 +13,6 @@ from __future__ import annotations
 from functools import partial
 from operator import is_not
 
-from jstitch.ir.graph import Graph
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, Reason
 from jstitch.passes.base.rewrite import is_loop
@@ -33,20 +32,21 @@ def leave_small(tree: Planned, context: Context) -> Planned:
     """The plans without patterns of small work in straight code."""
     if context.machine.device is not None:
         return tree
+    loops = any(map(is_loop, tree.plan.frame.ops))
     for pattern in tree.plan.patterns:
-        reason = _why(pattern, tree.plan.frame, context)
+        reason = _why(pattern, loops, context)
         if reason is not None:
             tree = leave(tree, reason, partial(is_not, pattern))
     return tree
 
 
-def _why(pattern: FusionPattern, frame: Graph, context: Context) -> Reason | None:
-    """Why XLA is quicker; None where it may not be."""
+def _why(pattern: FusionPattern, loops: bool, context: Context) -> Reason | None:
+    """Why XLA is quicker; None where it may not be. loops: the frame has some."""
     values = (*pattern.inputs, *(v for op in pattern.ops for v in op.results))
     small = all(v.tensor.nbytes <= SMALL for v in values)
     if is_fixed(pattern) or pattern.origin == RECURRENCE:
         return None
-    if not (small or any(map(is_loop, frame.ops))):
+    if not (small or loops):
         return None
     machine, kernels = context.machine, len(xla_kernels(pattern, context.machine))
     in_order = kernels * (machine.in_order + machine.queued)

@@ -16,7 +16,7 @@ from jstitch.ir.index import Condition, Index, Var, add, const, substitute, var
 from jstitch.ir.types import TensorType
 from jstitch.passes.graph.find_recurrence import TURN
 from jstitch.passes.lower.build_turn import TurnBuilder
-from jstitch.passes.lower.divide_loops import MOST_POINTS
+from jstitch.passes.lower.divide_loops import without_edges
 from jstitch.passes.lower.divide_turns import Divided
 from jstitch.passes.lower.turn_lane import TurnLane, nothing
 
@@ -88,10 +88,10 @@ class Aside:
         """What is stored before the turns: a loop for each side of a seam, in which no element is asked."""
         if not whole.body:
             return []
-        points = {0, self.lane.loop.turns}.union(*map(_seams, whole.conditions))
-        if not 2 < len(points) <= MOST_POINTS:
+        points = without_edges(sorted({0, self.lane.loop.turns}.union(*map(_seams, whole.conditions))))
+        if len(points) <= 2:
             return [Nest((*self.rows, self.lane.turn), (), tuple(whole.body), ())]
-        return [self._piece(low, high) for low, high in itertools.pairwise(sorted(points))]
+        return [self._piece(low, high) for low, high in itertools.pairwise(points)]
 
     def _piece(self, low: int, high: int) -> Nest:
         """The same for turns [low, high)."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from jstitch.codegen.kernel_ir import FLAT_ALIGN, ROW, Lane, Let
 from jstitch.ir.index import Clamp, Index, Var, atoms
-from jstitch.passes.lower.divide_loops import MOST_POINTS
+from jstitch.passes.lower.divide_loops import without_edges
 
 FEW = 16 * FLAT_ALIGN
 """Elements that are not worth lanes of their own."""
@@ -28,7 +28,8 @@ def cut_rows(lane: Lane) -> list[tuple[int, int]]:
     points = {0, lane.rows}
     for seam in _seams(lane):
         points |= {seam // FLAT_ALIGN * FLAT_ALIGN, min(lane.rows, -(-seam // FLAT_ALIGN) * FLAT_ALIGN)}
-    return list(itertools.pairwise(sorted(points))) if 2 < len(points) <= MOST_POINTS else []
+    found = without_edges(sorted(points))
+    return list(itertools.pairwise(found)) if len(found) > 2 else []
 
 
 def _seams(lane: Lane) -> Iterator[int]:

@@ -12,13 +12,14 @@ LLVM makes vectors of such turns, whose loads and stores lie together.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
 from jstitch.ir.index import Condition, Index, Var
 
 RUN = 8  # elements: runs of a multiple of it are worth an innermost loop of their own
-MOST_POINTS = 7  # at which conditions on a loop change; one with more is not cut
+MOST_POINTS = 7  # at which a loop is cut, where conditions on it change
 MOST_TOGETHER = 8  # elements of a turn: the largest group that LLVM loads or stores as a whole
 
 Division = tuple[Index, int]
@@ -70,6 +71,16 @@ def seams_of(conditions: Iterable[Condition], names: Sequence[str]) -> tuple[str
                     if 0 < edge < extent:
                         points.setdefault(name, {0, extent}).add(edge)
     for name in reversed(names):
-        if 2 < len(points.get(name, ())) <= MOST_POINTS:
-            return name, sorted(points[name])
+        found = without_edges(sorted(points.get(name, ())))
+        if len(found) > 2:
+            return name, found
     return None
+
+
+def without_edges(points: list[int]) -> list[int]:
+    """The points; of many, the ends of the longest piece, if that is most of all; none if it is not."""
+    if len(points) <= MOST_POINTS:
+        return points
+    lo, hi = max(itertools.pairwise(points), key=lambda piece: piece[1] - piece[0])
+    most = 2 * (hi - lo) > points[-1] - points[0]
+    return sorted({points[0], lo, hi, points[-1]}) if most else []

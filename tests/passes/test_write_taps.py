@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -13,10 +14,10 @@ import pytest
 from jax import lax
 
 import jstitch
-from jstitch.ir.graph import Graph
+from jstitch.ir.graph import Graph, Op
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
-from jstitch.passes.base.convolution import CONVOLUTION
+from jstitch.passes.base.convolution import CONVOLUTION, Convolution
 from jstitch.passes.graph.write_taps import write_taps
 from tests.contexts import CPU, H200
 from tests.passes.product_graphs import graph_of
@@ -56,6 +57,21 @@ def drawn(random: Random, largest: int = 9) -> Drawn:
     return f, args
 
 
+def is_small(op: Op) -> bool:
+    """Whether a convolution makes anything, of so few terms."""
+    if op.name != CONVOLUTION:
+        return True
+    conv = Convolution(op)
+    terms = conv.features * math.prod(conv.window)
+    return op.result.tensor.size > 0 and terms <= 64 and terms * conv.multiplier <= 512
+
+
+def exactly(f: Callable[..., Any], args: list[np.ndarray]) -> list[Any]:
+    """XLA's results in float64. In float32 it errs where a stride's gradient has negative padding."""
+    with jax.enable_x64(True):
+        return jax.tree.leaves(jax.jit(f)(*(np.float64(x) for x in args)))
+
+
 def gradients(f: Callable[..., Any]) -> Callable[..., Any]:
     return jax.grad(lambda x, k: jnp.sum(jnp.sin(f(x, k))), (0, 1))
 
@@ -65,12 +81,13 @@ def gradients(f: Callable[..., Any]) -> Callable[..., Any]:
 )
 def test_drawn_convolutions(seed: int) -> None:
     f, args = drawn(Random(seed))
-    if 0 in jax.eval_shape(f, *args).shape:
+    before = graph_of(f, args)
+    after = check(write_taps(before, CPU))
+    if not all(map(is_small, before.ops)):
+        assert after is before
         return
-    after = check(write_taps(graph_of(f, args), CPU))
     assert convolutions(after) == 0
-    (found,) = interpret(after, args)
-    np.testing.assert_allclose(found, jax.jit(f)(*args), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(interpret(after, args), exactly(f, args), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -80,12 +97,9 @@ def test_drawn_kernels(seed: int) -> None:
     """Values and gradients, which have windows as large as the operand, and padding from behind."""
     f, args = drawn(Random(1000 + seed), largest=12)
     for g in (lambda *xs: jnp.tanh(f(*xs)), gradients(f)):
-        for found, wanted in zip(
-            jax.tree.leaves(jstitch.jit(g, options=OPTIONS)(*args)),
-            jax.tree.leaves(jax.jit(g)(*args)),
-            strict=True,
-        ):
-            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+        found = jax.tree.leaves(jstitch.jit(g, options=OPTIONS)(*args))
+        for a, b in zip(found, exactly(g, args), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
 X, K = np.ones((2, 12, 12, 8), np.float32), np.ones((3, 3, 1, 8), np.float32)

@@ -101,6 +101,7 @@ define(
         flops=2.0,
     )
 )
+define(OpDef("stablehlo.sort", OpClass.OPAQUE, None, {"dimension": "i64", "is_stable": "bool"}))
 define(
     OpDef(
         "stablehlo.scatter",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jstitch.ir.expr import Formula, call, formula, itself
+from jstitch.ir.expr import Const, Expr, Formula, call, formula, itself
 from jstitch.ir.graph import Op
 from jstitch.ir.ops import numerics as n
 from jstitch.ir.ops.definition import Arrays, OpClass, OpDef, define
@@ -50,9 +50,21 @@ def _compare(op: Op, x: np.ndarray, y: np.ndarray) -> Arrays:
 
 
 def _compare_scalar(op: Op) -> Formula | None:
-    if op.attrs.get("compare_type") == "TOTALORDER" and op.operands[0].tensor.dtype.is_float:
-        return None
-    return by_dtype(*[op.attrs["comparison_direction"].lower()] * 4)(op)
+    direction, dtype = op.attrs["comparison_direction"].lower(), op.operands[0].tensor.dtype
+    if op.attrs.get("compare_type") == "TOTALORDER" and dtype.is_float:
+        bits = _BITS.get(dtype.compute) if n.kernel_name(dtype) else None
+        return None if bits is None else lambda a, b: call(direction, _place(a, bits), _place(b, bits))
+    return by_dtype(*[direction] * 4)(op)
+
+
+_BITS = {DType.F32: DType.S32, DType.F64: DType.S64}
+
+
+def _place(x: Expr, bits: DType) -> Expr:
+    """`_total_order` of one element, of the float type as wide as `bits`."""
+    number = call(f"bitcast_{n.kernel_name(bits)}", x)
+    most = Const((1 << (8 * bits.itemsize - 1)) - 1, bits)
+    return call("select", call("lt", number, Const(0, bits)), call("xor", most, number), number)
 
 
 def _select(op: Op, p: np.ndarray, a: np.ndarray, b: np.ndarray) -> Arrays:

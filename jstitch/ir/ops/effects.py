@@ -16,7 +16,6 @@ PURE = frozenset(
         "stablehlo.fft",
         "stablehlo.rng_bit_generator",
         "stablehlo.select_and_scatter",
-        "stablehlo.sort",
         "stablehlo.triangular_solve",
     }
 )

@@ -29,13 +29,13 @@ class Profile:
     inputs and outputs of one kernel. least_threads, most_threads: that share a row. columns: programs may
     own columns instead of rows. column_blocks: rows between products may go block by block. updates: kernels
     make dynamic_update_slices in place. recompute: values are computed again in a second kernel rather than
-    read. copies: kernels make the copies of what is returned twice or as it came in. products: matrix
-    products stand as XLA's library will run them. sums: those of products are the library's. unset: XLA
-    leaves memory unset that is written before it is read. turns: of a loop that are written out in its body,
-    at most. keep_cost: cycles per element above which a value is kept for a later stage. look_up: the same
-    of an element whose place is looked up, beyond reading it. reread_bytes: of rows, what is read from
-    memory again because it found no room on chip; None: caches see to that. narrow_tiles: what is rounded to
-    16 bits is kept in as many. machine: what the cost model reckons with.
+    read, and not only parts of others. copies: kernels make the copies of what is returned twice or as it
+    came in. products: matrix products stand as XLA's library will run them. sums: those of products are the
+    library's. unset: XLA leaves memory unset that is written before it is read. turns: of a loop that are
+    written out in its body, at most. keep_cost: cycles per element above which a value is kept for a later
+    stage. look_up: the same of an element whose place is looked up, beyond reading it. reread_bytes: of
+    rows, what is read from memory again because it found no room on chip; None: caches see to that.
+    narrow_tiles: what is rounded to 16 bits is kept in as many. machine: what the cost model reckons with.
     """
 
     arena_bytes: int = 1 << 19

@@ -8,7 +8,8 @@
 The residuals that autodiff keeps are such values: many of them, made of few. What makes them dear is often
 much smaller, as a mean of each row is, or a mask of bools: kernel 0 then writes that instead. Values that a
 tensor product or the caller reads have to be in memory anyway and stay. XLA computes again what is only made
-of places, such as the counters of a random generator.
+of places, such as the counters of a random generator. On a CPU only parts of other values, such as the
+elements of windows, are made again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
+from jstitch.ir.ops.build import keeps_order
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import Again, FusionPlan, Reason, is_free, make_patterns
@@ -39,9 +41,7 @@ COPIED = Reason("recompute", "the consumer is computed again from a value that s
 
 def recompute_outputs(plan: FusionPlan, context: Context) -> FusionPlan:
     """The plan whose patterns keep fewer values for each other."""
-    if not context.profile.recompute:
-        return plan
-    search = _Search(plan, context.machine)
+    search = _Search(plan, context.machine, not context.profile.recompute)
     chosen = [c for number in range(len(plan.patterns)) for c in search.choose(number)]
     return _rebuild(plan, chosen, search.owner) if chosen else plan
 
@@ -67,8 +67,11 @@ class _Candidate:
 
 @dataclass(eq=False)
 class _Search:
+    """parts_only: of other values, such as a window's elements of what lies in memory."""
+
     plan: FusionPlan
     machine: Machine
+    parts_only: bool
     owner: dict[Op, int] = field(default_factory=dict)
     idle: dict[int, float] = field(default_factory=dict)
 
@@ -117,6 +120,8 @@ class _Search:
         users = [op for op in self.users.get(value, ()) if self.owner.get(op) != number]
         readers = frozenset(self.owner.get(op, XLA) for op in users)
         if value in self.returned or not users or value.tensor.nbytes < LEAST:
+            return None
+        if self.parts_only and not keeps_order(self.producers[value]):
             return None
         if not all(op in self.owner or lookup(op.name).op_class.is_elementwise for op in users):
             return None
@@ -169,7 +174,7 @@ class _Search:
         return tuple(op for op in self.plan.patterns[number].ops if op in ops), frozenset(roots)
 
     def _is_again(self, op: Op, number: int) -> bool:
-        return self.owner.get(op) == number and _is_cheap(op)
+        return self.owner.get(op) == number and (_is_cheap(op) or (self.parts_only and keeps_order(op)))
 
     def _gain(self, group: Sequence[_Candidate]) -> float:
         """Seconds: a share of those that the saved bytes take, less those of computing again."""

@@ -16,10 +16,13 @@ from jax import lax
 import jstitch
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.interpret import interpret
+from jstitch.ir.ops import KERNEL
 from jstitch.ir.verify import check
 from jstitch.passes.base.convolution import CONVOLUTION, Convolution
 from jstitch.passes.graph.write_taps import write_taps
+from tests.codegen.cuda.stitched import stitch_for_cpu
 from tests.contexts import CPU, H200
+from tests.passes import test_own_columns
 from tests.passes.product_graphs import graph_of
 
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
@@ -156,3 +159,21 @@ def test_others_stay(features: int, out: int, dtype: Any) -> None:
 def test_gpus_have_libraries_for_them() -> None:
     graph = graph_of(depthwise, [X, K])
     assert write_taps(graph, H200) is graph
+
+
+def test_windows_are_taken_from_what_is_in_memory() -> None:
+    """The gradient's kernel reads the operand, and not what the forward one multiplied."""
+    x = np.ones((4, 32, 32, 16), np.float32)
+
+    def step(x: Any, k: Any, w: Any) -> Any:
+        y = lax.conv_general_dilated(
+            jax.nn.relu(x), k, (1, 1), "SAME", dimension_numbers=LAYOUT, feature_group_count=16
+        )
+        return jnp.sum(jnp.sin(y @ w))
+
+    graph = test_own_columns.graph_of(
+        jax.grad(step, (1, 2)), [x, np.ones((3, 3, 1, 16), np.float32), np.eye(16, dtype=np.float32)], CPU
+    )
+    written = [len(op.results) for op in stitch_for_cpu(graph).ops if op.name == KERNEL]
+    assert len(written) > 1
+    assert max(written) <= 3

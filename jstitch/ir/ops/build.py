@@ -170,6 +170,11 @@ def is_reshape(op_: Op) -> bool:
     return op_.name == "stablehlo.reshape"
 
 
+def keeps_order(op_: Op) -> bool:
+    """Whether the op moves its operand's elements, and neighbours stay neighbours."""
+    return is_broadcast(op_) or is_reshape(op_) or op_.name in ("stablehlo.slice", "stablehlo.pad")
+
+
 def grows(op_: Op) -> bool:
     """Whether the op repeats its operand's elements."""
     return is_broadcast(op_) and op_.operands[0].tensor.size < op_.result.tensor.size

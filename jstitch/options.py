@@ -33,6 +33,7 @@ OPTIONAL_PASSES = (
         "linearize_iotas",
         "unroll_loops",
         "divide_windows",
+        "write_selections",
         "write_sorts",
         "write_taps",
         "unroll_windows",

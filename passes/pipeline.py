@@ -53,6 +53,7 @@ from jstitch.passes.graph.swap_products import swap_products
 from jstitch.passes.graph.turn_products import turn_products
 from jstitch.passes.graph.unroll_loops import unroll_loops
 from jstitch.passes.graph.unroll_windows import unroll_windows
+from jstitch.passes.graph.write_selections import write_selections
 from jstitch.passes.graph.write_sorts import write_sorts
 from jstitch.passes.graph.write_taps import write_taps
 
@@ -73,6 +74,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     _any_target(linearize_iotas),
     _any_target(unroll_loops),
     _any_target(fold_constants),
+    graph_pass("write_selections", run_on=write_selections, about=write_selections),
     graph_pass("write_sorts", run_on=write_sorts, about=write_sorts),
     graph_pass("write_taps", run_on=write_taps, about=write_taps),
     graph_pass("divide_windows", run_on=divide_windows, about=divide_windows),

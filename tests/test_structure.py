@@ -111,6 +111,7 @@ SPELLS_OPS = {
     "jstitch.passes.fuse.unroll_turns": "rewrites one op, while",
     "jstitch.passes.graph.divide_windows": "rewrites one op, reduce_window",
     "jstitch.passes.base.convolution": "names one op, convolution",
+    "jstitch.passes.graph.write_selections": "rewrites one op, select_and_scatter",
     "jstitch.passes.graph.write_sorts": "rewrites one op, sort",
     "jstitch.passes.graph.write_taps": "builds multiplications and sums",
     "jstitch.passes.graph.unroll_windows": "rewrites one op, reduce_window",

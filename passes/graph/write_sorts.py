@@ -35,7 +35,7 @@ def _rule(op: Op, _: Producer) -> Replacement | None:
     x = op.operands[0]
     few = x.shape and 2 <= x.shape[_dim(op)] <= MOST and x.tensor.size > 0
     own = op.uses == op.operands  # the comparison reads nothing else
-    if not (few and own and all(map(_is_scalar, op.regions[0].ops))):
+    if not (few and own and all(map(is_scalar, op.regions[0].ops))):
         return None
     writer = _Writer(op)
     return Replacement(writer.build(), tuple(writer.ops))
@@ -45,7 +45,7 @@ def _dim(op: Op) -> int:
     return int(op.attrs.get("dimension", -1)) % len(op.operands[0].shape)
 
 
-def _is_scalar(op: Op) -> bool:
+def is_scalar(op: Op) -> bool:
     """Whether kernels have the op of a comparison, for its types."""
     definition = lookup(op.name)
     if definition.op_class is OpClass.CONSTANT:
@@ -90,15 +90,21 @@ class _Writer:
 
     def _before(self, left: Sequence[Value], right: Sequence[Value]) -> Value:
         """The comparison, of whole tensors."""
-        region = self.op.regions[0]
-        shape = left[0].shape
-        given = [v for pair in zip(left, right, strict=True) for v in pair]
-        made = dict(zip(region.inputs, given, strict=True))
-        for op in region.ops:
-            kind = TensorType(shape, op.result.tensor.dtype)
-            if lookup(op.name).op_class is OpClass.CONSTANT:
-                made[op.result] = self._emit(build.splat(kind, op.attrs["value"].reshape(-1)[0]))
-            else:
-                operands = [made[v] for v in op.operands]
-                made[op.result] = self._emit(build.op(op.name, operands, kind, op.attrs, op.loc))
-        return made[region.outputs[0]]
+        ops, (result,) = inlined(
+            self.op.regions[0], [v for pair in zip(left, right, strict=True) for v in pair]
+        )
+        self.ops += ops
+        return result
+
+
+def inlined(region: Graph, given: Sequence[Value]) -> tuple[list[Op], list[Value]]:
+    """A region of scalar ops on tensors of one shape."""
+    made, ops = dict(zip(region.inputs, given, strict=True)), list[Op]()
+    for op in region.ops:
+        kind = TensorType(given[0].shape, op.result.tensor.dtype)
+        if lookup(op.name).op_class is OpClass.CONSTANT:
+            ops.append(build.splat(kind, op.attrs["value"].reshape(-1)[0]))
+        else:
+            ops.append(build.op(op.name, [made[v] for v in op.operands], kind, op.attrs, op.loc))
+        made[op.result] = ops[-1].result
+    return ops, [made[v] for v in region.outputs]

@@ -1,11 +1,11 @@
-"""A nest whose innermost turns take a few elements, where one of each would have divided indices.
+"""A nest whose turns take a few elements, where one of each would have divided indices.
 
 i in 0..512, reads x[i // 2]    ->    i in 0..256, reads x[i], makes the elements i * 2 and i * 2 + 1
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from jstitch.codegen.kernel_ir import Nest
 from jstitch.passes.lower.divide_loops import loop_name, run_name, together_of
@@ -15,25 +15,33 @@ MOST_WRITTEN = 256  # instructions of a turn
 
 
 def write_out_turns(writer: NestWriter, nest: Nest) -> list[Nest]:
-    """The nest that the writer wrote, or what replaces it: one more nest makes what fills no turn."""
-    d = next(reversed(writer.inner), None)
-    if d is None or any(n.roots for n in writer.nodes):
+    """The nest that the writer wrote, or what replaces it: one more nest makes what fills no turn.
+
+    Of several loops whose index is divided the innermost one.
+    """
+    if any(n.roots for n in writer.nodes):
         return [nest]
-    name, run = loop_name(d), writer.cut_runs.get(d, 0)
-    loop = next((loop for loop in writer.loops[-1:] if loop.var.name in (name, run_name(d))), None)
-    if loop is None:
-        return [nest]
-    count = together_of(writer.builder.divided, loop.var.name, loop.hi)
-    if count == 1 or count * len(nest.body) > MOST_WRITTEN or run % count:
-        return [nest]
-    if run:
-        return [_again(writer, writer.ranges, (d, count)).write()]
-    lo, hi = writer.ranges.get(name, (0, loop.hi))
+    loops = {loop.var.name: loop for loop in writer.loops}
+    for d in reversed(list(writer.inner)):
+        run = writer.cut_runs.get(d, 0)
+        loop = loops.get(run_name(d) if run else loop_name(d))
+        count = 1 if loop is None else together_of(writer.builder.divided, loop.var.name, loop.hi)
+        if loop is not None and count > 1 and count * len(nest.body) <= MOST_WRITTEN and run % count == 0:
+            return [again.write() for again in _together(writer, d, count, loop.hi)]
+    return [nest]
+
+
+def _together(writer: NestWriter, d: int, count: int, size: int) -> Iterator[NestWriter]:
+    """Turns of so many elements of the dimension; what is left has turns of one."""
+    if d in writer.cut_runs:
+        yield _again(writer, writer.ranges, (d, count))
+        return
+    name = loop_name(d)
+    lo, hi = writer.ranges.get(name, (0, size))
     last = hi - (hi - lo) % count
-    found = [_again(writer, {**writer.ranges, name: (lo, last)}, (d, count))]
+    yield _again(writer, {**writer.ranges, name: (lo, last)}, (d, count))
     if last < hi:
-        found.append(_again(writer, {**writer.ranges, name: (last, hi)}, None))
-    return [again.write() for again in found]
+        yield _again(writer, {**writer.ranges, name: (last, hi)}, None)
 
 
 def _again(

@@ -17,6 +17,7 @@ from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
 from jstitch.passes.graph.write_sorts import SORT, write_sorts
+from tests.codegen.cuda.stitched import PROFILES, interpreted, simulated, stitch
 from tests.contexts import CPU, H200
 from tests.passes.product_graphs import graph_of
 
@@ -101,6 +102,20 @@ def test_a_median_is_one_kernel() -> None:
     record = jstitch.last_report()[-1]
     assert record.kernels == 1
     assert sorts(graph_of(median, [x])) == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.float16])
+@pytest.mark.parametrize("machine", [simulated, interpreted])
+def test_gpus_compare_by_total_order(dtype: Any, machine: Any) -> None:
+    """Kernels for GPUs, of a graph whose sorts are written out."""
+
+    def f(x: Any, y: Any) -> Any:
+        return lax.sort((x, y), dimension=0, num_keys=1)
+
+    args = [numbers(Random(n), (5, 64), kind) for n, kind in enumerate((dtype, np.int32))]
+    made = stitch(graph_of(f, args), PROFILES["h200"])
+    assert len(made.kernels) == 1
+    check_same(made.run(args, machine), jax.jit(f)(*args))
 
 
 def test_gradients_of_a_sort() -> None:

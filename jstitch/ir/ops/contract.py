@@ -101,6 +101,14 @@ define(
         flops=2.0,
     )
 )
+define(
+    OpDef(
+        "stablehlo.select_and_scatter",
+        OpClass.OPAQUE,
+        None,
+        {"window_dimensions": "dims", "window_strides": "dims", "padding": "pairs"},
+    )
+)
 define(OpDef("stablehlo.sort", OpClass.OPAQUE, None, {"dimension": "i64", "is_stable": "bool"}))
 define(
     OpDef(

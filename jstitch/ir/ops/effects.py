@@ -15,7 +15,6 @@ PURE = frozenset(
         "stablehlo.composite",
         "stablehlo.fft",
         "stablehlo.rng_bit_generator",
-        "stablehlo.select_and_scatter",
         "stablehlo.triangular_solve",
     }
 )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -84,10 +85,16 @@ class Convolution:
         return tuple(self.op.attrs.get("window_reversal") or (False,) * len(self.window))
 
     @property
+    def terms(self) -> int:
+        """Multiplications for an element of the result."""
+        return self.features * math.prod(self.window)
+
+    @property
     def makes_floats(self) -> bool:
-        """Of floats, and that there are any elements."""
+        """Of floats, that there are any elements, and that none is narrowed before it is multiplied."""
         values = (*self.op.operands, self.op.result)
-        return all(v.tensor.size > 0 and v.tensor.dtype.is_float for v in values)
+        floats = all(v.tensor.size > 0 and v.tensor.dtype.is_float for v in values)
+        return floats and all(v.tensor.dtype.itemsize <= self.compute.itemsize for v in values)
 
     @property
     def compute(self) -> DType:

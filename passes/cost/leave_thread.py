@@ -6,15 +6,13 @@ layer norm -> product, 0.1 ms -> softmax       stays: two threads less have to w
 
 from __future__ import annotations
 
-import math
-
-from jstitch.ir.graph import Graph, Op
+from jstitch.ir.graph import Graph
 from jstitch.ir.ops import KERNEL
+from jstitch.passes.base.convolution import CONVOLUTION, Convolution
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.cost.cost_model import LIBRARY_CYCLES, xla_work
 
-FEATURES = "kernel_output_feature_dimension"  # that convolutions have
 LEAST_SECONDS = 5e-4
 """Of XLA's products. Of 139 forward passes and training steps drawn at random (MLPs, mixers, attention,
 convolutions) those with more gained 3% in the mean, 29% at most, and one of 65 lost more than 5%; those with
@@ -32,14 +30,9 @@ def library_seconds(graph: Graph, machine: Machine) -> float:
     for op in graph.ops:
         if op.name == PRODUCT:
             total += xla_work(op, machine) * machine.lane_cycle
-        elif FEATURES in op.attrs:
-            total += _multiplications(op) * LIBRARY_CYCLES * machine.lane_cycle
+        elif op.name == CONVOLUTION:
+            products = op.result.tensor.size * Convolution(op).terms
+            total += products * LIBRARY_CYCLES * machine.lane_cycle
         if op.name != KERNEL:
             total += sum(library_seconds(region, machine) for region in op.regions)
     return total
-
-
-def _multiplications(op: Op) -> int:
-    """Of a convolution: each element of the result needs the window of one output feature."""
-    window = (n for d, n in enumerate(op.operands[1].tensor.shape) if d != op.attrs[FEATURES])
-    return op.result.tensor.size * math.prod(window)

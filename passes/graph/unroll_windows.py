@@ -21,6 +21,7 @@ from jstitch.ir.expr import Formula
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build, lookup
 from jstitch.ir.types import DType
+from jstitch.passes.base.pairwise import pairwise
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 
 MAX_WINDOW = 32  # elements
@@ -115,14 +116,11 @@ class _Builder:
         return self._emit(build.slice_(padded, first, limit, strides))
 
     def _tree(self, parts: Sequence[Value]) -> Value:
-        """Neighbours combined, halving until one is left. The last op is marked, for the cost model."""
-        size = len(parts)
-        while len(parts) > 1:
-            pairs = zip(parts[::2], parts[1::2], strict=False)
-            parts = [*(self._combine(a, b) for a, b in pairs), *parts[len(parts) // 2 * 2 :]]
-        if size > 1:
-            self.ops[-1] = replace(self.ops[-1], attrs={"window": size})
-        return parts[0]
+        """All combined. The last op is marked, for the cost model."""
+        total = pairwise(parts, self._combine)
+        if len(parts) > 1:
+            self.ops[-1] = replace(self.ops[-1], attrs={"window": len(parts)})
+        return total
 
     def _combine(self, a: Value, b: Value) -> Value:
         return self._emit(build.elementwise(self.op.attrs["monoid"], a, b))

@@ -19,6 +19,7 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.context import Context
+from jstitch.passes.base.pairwise import pairwise
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 from jstitch.passes.graph.write_sorts import inlined, is_scalar
 
@@ -36,9 +37,7 @@ def _rule(op: Op, producer: Producer) -> Replacement | None:
     if op.name != SELECTION or op.uses != op.operands:
         return None
     (x, source, _), (select, scatter) = op.operands, op.regions
-    sums = [inner.name for inner in scatter.ops] == ["stablehlo.add"] and scatter.ops[
-        0
-    ].operands == scatter.inputs
+    sums = [(inner.name, inner.operands) for inner in scatter.ops] == [("stablehlo.add", scatter.inputs)]
     starts = build.splat_value(producer(op.operands[2]))
     plain = sums and starts is not None and not starts and not any(map(any, op.attrs.get("padding", ())))
     small = x.tensor.size > 0 and source.tensor.size > 0 and math.prod(_each(op, "window_dimensions")) <= MOST
@@ -63,11 +62,9 @@ class _Writer:
         taken, dtype = self._taken(), self.op.result.tensor.dtype
         source = self._emit(build.convert(self.op.operands[1], dtype.compute))
         parts = list(self._scattered(source, taken))
-        while len(parts) > 1:
-            sums = [self._emit(build.add(a, b)) for a, b in zip(parts[::2], parts[1::2], strict=False)]
-            parts = [*sums, *parts[len(sums) * 2 :]]
+        total = pairwise(parts, lambda a, b: self._emit(build.add(a, b)))
         self.ops[-1] = replace(self.ops[-1], attrs={**self.ops[-1].attrs, "window": LOOP})
-        self._emit(build.convert(parts[0], dtype))
+        self._emit(build.convert(total, dtype))
 
     def _emit(self, op: Op) -> Value:
         self.ops.append(op)

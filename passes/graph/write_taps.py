@@ -26,6 +26,7 @@ from jstitch.ir.ops import build
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.convolution import CONVOLUTION, Convolution
+from jstitch.passes.base.pairwise import pairwise
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 
 MOST_TERMS = 64  # of an element of the result; places of the window in a gradient
@@ -105,19 +106,18 @@ class _Taps(_Writer):
     """In the result's order of dimensions: a product for each feature of a group and place of its window."""
 
     @property
-    def terms(self) -> int:
-        return self.conv.features * math.prod(self.conv.window)
-
-    @property
     def fits(self) -> bool:
-        return self.terms <= MOST_TERMS and self.terms * self.conv.multiplier <= MOST_PRODUCTS
+        terms = self.conv.terms
+        return terms <= MOST_TERMS and terms * self.conv.multiplier <= MOST_PRODUCTS
 
     def build(self) -> None:
         conv = self.conv
         order = [left for _, left in sorted(zip(conv.out, conv.left, strict=True))]
         x = self.padded(self.turned(conv.op.operands[0], order), conv.out[2:])
         kernel = self.emit(build.convert(conv.op.operands[1], conv.compute))
-        total = self._tree([part for k in range(conv.features) for part in self._of_feature(x, kernel, k)])
+        parts = [part for k in range(conv.features) for part in self._of_feature(x, kernel, k)]
+        total = pairwise(parts, lambda a, b: self.emit(build.add(a, b)))
+        self.mark((GROUP + TERM * conv.terms) // conv.multiplier)
         self.emit(build.convert(total, conv.op.result.tensor.dtype))
 
     def _of_feature(self, x: Value, kernel: Value, number: int) -> Iterator[Value]:
@@ -137,15 +137,6 @@ class _Taps(_Writer):
         first = [number, *(n - 1 - at if back else at for at, n, back in turned)]
         part = self.windows(kernel, conv.kernel[1:], first, [1] * len(first), [1] * len(first))
         return self.emit(build.reshape(part, (kernel.shape[conv.kernel[0]],)))
-
-    def _tree(self, parts: Sequence[Value]) -> Value:
-        """Neighbours added, halving until one is left."""
-        while len(parts) > 1:
-            pairs = zip(parts[::2], parts[1::2], strict=False)
-            sums = [self.emit(build.add(a, b)) for a, b in pairs]
-            parts = [*sums, *parts[len(sums) * 2 :]]
-        self.mark((GROUP + TERM * self.terms) // self.conv.multiplier)
-        return parts[0]
 
 
 class _KernelTaps(_Writer):

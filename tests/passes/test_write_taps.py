@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -65,8 +64,7 @@ def is_small(op: Op) -> bool:
     if op.name != CONVOLUTION:
         return True
     conv = Convolution(op)
-    terms = conv.features * math.prod(conv.window)
-    return op.result.tensor.size > 0 and terms <= 64 and terms * conv.multiplier <= 512
+    return op.result.tensor.size > 0 and conv.terms <= 64 and conv.terms * conv.multiplier <= 512
 
 
 def exactly(f: Callable[..., Any], args: list[np.ndarray]) -> list[Any]:

@@ -43,6 +43,7 @@ class Built:
 
     traffic: entry in a profiler's timeline -> bytes read and written, where the backend counts them.
     compiled: launch -> what was compiled, where it is text. describe: more of it for a dump, as JSON has it.
+    renamed: the same kernel under another name; None: it has to be built for that.
     """
 
     text: str
@@ -50,6 +51,7 @@ class Built:
     traffic: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     compiled: Mapping[str, str] = field(default_factory=dict)
     describe: Callable[[], dict[str, Any]] = dict
+    renamed: Callable[[str], Built] | None = None
 
 
 class Backend(Protocol):

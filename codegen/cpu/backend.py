@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jstitch.codegen.backend import Built, CannotBuildError, KernelCall
@@ -29,17 +29,26 @@ class CpuBackend:
         problems = check_integers(emitted.source)
         if problems:
             raise CannotBuildError(f"integers that may not fit: {problems[0]}")
-        config = prepare(emitted.source, cache_dir)
-        aliases = {emitted.results.index(r): emitted.operands.index(a) for r, a in kernel.aliases.items()}
-        call = KernelCall(
-            TARGET,
-            config,
-            tuple(kernel.args[k] for k in emitted.operands),
-            tuple(kernel.results[k] for k in emitted.results),
-            aliases,
-            beside=_is_beside(kernel),
-        )
-        return Built(emitted.source.text, (call,), describe=lambda: _describe(kernel, emitted))
+        return _built(kernel, emitted, cache_dir)
+
+
+def _built(kernel: Kernel, emitted: Emitted, cache_dir: str | None) -> Built:
+    config = prepare(emitted.source, cache_dir)
+    aliases = {emitted.results.index(r): emitted.operands.index(a) for r, a in kernel.aliases.items()}
+    call = KernelCall(
+        TARGET,
+        config,
+        tuple(kernel.args[k] for k in emitted.operands),
+        tuple(kernel.results[k] for k in emitted.results),
+        aliases,
+        beside=_is_beside(kernel),
+    )
+
+    def renamed(name: str) -> Built:
+        source = replace(emitted.source, name=name)
+        return _built(kernel, replace(emitted, source=source), cache_dir)
+
+    return Built(emitted.source.text, (call,), describe=lambda: _describe(kernel, emitted), renamed=renamed)
 
 
 def _is_beside(kernel: Kernel) -> bool:

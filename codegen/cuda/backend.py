@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jstitch.codegen.backend import Built, CannotBuildError, KernelCall
@@ -26,20 +26,29 @@ class CudaBackend:
             emitted = emit(kernel, self.spec.shared_optin)
         except NoRoom as error:
             raise CannotBuildError(error.reason) from None
-        configs = prepare(emitted.source, self.spec, cache_dir)
-        calls = (
-            KernelCall(TARGET, config, buffers.operands, buffers.results, buffers.aliases)
-            for config, buffers in zip(configs, emitted.made.buffers, strict=True)
-        )
-        moved = {
-            config["name"]: (launch.bytes_read, launch.bytes_written)
-            for config, launch in zip(configs, emitted.source.launches, strict=True)
-        }
-        texts = zip(emitted.source.launches, configs, strict=True)
-        compiled = {f"{launch.function}.ptx": config["kernel_data"] for launch, config in texts}
-        return Built(
-            emitted.source.text, tuple(calls), moved, compiled, lambda: _describe(emitted, self.spec)
-        )
+        return _built(emitted, self.spec, cache_dir)
+
+
+def _built(emitted: Emitted, spec: DeviceSpec, cache_dir: str | None) -> Built:
+    configs = prepare(emitted.source, spec, cache_dir)
+    calls = (
+        KernelCall(TARGET, config, buffers.operands, buffers.results, buffers.aliases)
+        for config, buffers in zip(configs, emitted.made.buffers, strict=True)
+    )
+    moved = {
+        config["name"]: (launch.bytes_read, launch.bytes_written)
+        for config, launch in zip(configs, emitted.source.launches, strict=True)
+    }
+    texts = zip(emitted.source.launches, configs, strict=True)
+    compiled = {f"{launch.function}.ptx": config["kernel_data"] for launch, config in texts}
+
+    def renamed(name: str) -> Built:
+        source = replace(emitted.source, name=name)
+        return _built(replace(emitted, source=source), spec, cache_dir)
+
+    return Built(
+        emitted.source.text, tuple(calls), moved, compiled, lambda: _describe(emitted, spec), renamed
+    )
 
 
 def _describe(emitted: Emitted, spec: DeviceSpec) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 
 from jstitch.codegen.backend import CannotBuildError
 from jstitch.codegen.cpu.check_phases import check_phases
 from jstitch.codegen.cpu.launch_phases import launch_phases
+from jstitch.codegen.global_names import global_names
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.kernel_source import KernelSource, PhaseSource
 from jstitch.codegen.print_launch import print_phase
@@ -45,14 +45,12 @@ def emit(kernel: Kernel) -> Emitted:
 
 def _imports(body: str) -> str:
     """Import lines for the names that the text uses."""
-    nodes = list(ast.walk(ast.parse(body)))
-    words = {n.id for n in nodes if isinstance(n, ast.Name)}
+    wanted = global_names(body)
     lines = []
     for module, names in MODULES.items():
-        if words & names:
-            lines.append(f"from {module} import {', '.join(sorted(words & names))}\n")
-    calls = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-    calls -= {"range", *MODULES["numba"]}
+        if wanted & names:
+            lines.append(f"from {module} import {', '.join(sorted(wanted & names))}\n")
+    calls = wanted.difference(*MODULES.values())
     return "".join([*lines, f"from {MATH} import {', '.join(sorted(calls))}\n"])
 
 

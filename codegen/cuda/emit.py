@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 
 from jstitch.codegen.cuda.check_launch import check_launch
@@ -10,6 +9,7 @@ from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.cuda.index_bits import index_bits
 from jstitch.codegen.cuda.launch_kernel import Launches, launch_kernel
 from jstitch.codegen.cuda.source import CudaSource, Launch
+from jstitch.codegen.global_names import global_names
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.launch_ir import LaunchCode
 from jstitch.codegen.print_launch import print_launch
@@ -36,9 +36,7 @@ def emit(kernel: Kernel, arena_bytes: int) -> Emitted:
 
 
 def _imports(body: str) -> str:
-    nodes = ast.walk(ast.parse(body))
-    calls = {n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)} - {"range"}
-    return f"from jstitch.codegen.cuda.math import {', '.join(sorted(calls))}\n"
+    return f"from jstitch.codegen.cuda.math import {', '.join(sorted(global_names(body)))}\n"
 
 
 def _launch(code: LaunchCode, text: str) -> Launch:

@@ -159,6 +159,8 @@ def _atom_bounds(atom: Atom) -> tuple[int, int]:
 
 
 def add(a: Index, b: Index) -> Index:
+    if not a.terms or not b.terms:  # what is in order stays so
+        return Index(a.const + b.const, a.terms or b.terms)
     terms = dict(a.terms)
     for atom, k in b.terms:
         terms[atom] = terms.get(atom, 0) + k
@@ -176,10 +178,19 @@ def _rejoin(constant: int, terms: dict[Atom, int]) -> Index:
 
 
 def _sorted(constant: int, terms: dict[Atom, int]) -> Index:
-    return Index(constant, tuple(sorted(terms.items(), key=lambda t: (-abs(t[1]), str(t[0])))))
+    if len(terms) < 2:
+        return Index(constant, tuple(terms.items()))
+    return Index(constant, tuple(sorted(terms.items(), key=_order)))
+
+
+def _order(term: tuple[Atom, int]) -> tuple[int, str]:
+    atom, k = term
+    return -abs(k), atom.name if isinstance(atom, Var) else str(atom)
 
 
 def mul(a: Index, k: int) -> Index:
+    if k == 1:
+        return a
     return Index(a.const * k, tuple((t, c * k) for t, c in a.terms)) if k else Index()
 
 

@@ -99,6 +99,12 @@ class _Formed:
     outputs: Sequence[Value]
 
 
+def levels(pattern: FusionPattern, profile: Profile) -> int:
+    """Phases of its kernel, one after another."""
+    grouping = _formed(pattern, profile).grouping
+    return len({grouping.level_of[op] for op in grouping.ops if not is_free(op)})
+
+
 @per_object
 def _formed(pattern: FusionPattern, profile: Profile) -> _Formed:
     found = rewrite_ops(pattern.ops, pattern.outputs, profile, pattern.updates)

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import graphlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from jstitch.ir.graph import Graph, Op
+from jstitch.ir.graph import Graph, Op, Value
 from jstitch.passes.base.plan import FusionPattern, is_free
 from jstitch.passes.base.remember import per_object
 
@@ -16,16 +16,27 @@ from jstitch.passes.base.remember import per_object
 def waits_for_itself(frame: Graph, pattern: FusionPattern) -> Op | None:
     """An op outside that waits for the pattern and that the pattern waits for."""
     inside = {op for op in pattern.ops if not is_free(op)}
-    behind: dict[object, Op] = {}
-    made = {v for op in inside for v in op.results}
-    places = [_places(frame)[op] for op in inside]
-    for op in frame.ops[min(places, default=0) : max(places, default=-1) + 1]:
-        late = next((behind[v] for v in op.uses if v in behind), None)
-        if op in inside and late is not None:
-            return late
-        if op not in inside and not is_free(op) and (late is not None or not made.isdisjoint(op.uses)):
-            behind.update(dict.fromkeys(op.results, late or op))
+    place, users = _places(frame), _users(frame)
+    last = max((place[op] for op in inside), default=-1)
+    behind: dict[Op, Op] = {}  # what waits for the pattern -> the first op outside on the way there
+    todo: list[tuple[Value, Op | None]] = [
+        (v, None) for op in pattern.ops if op in inside for v in op.results
+    ]
+    while todo:
+        made, first = todo.pop()
+        for user in users.get(made, ()):
+            if user in inside:
+                if first is not None:
+                    return first
+            elif user not in behind and not is_free(user) and place[user] < last:
+                behind[user] = first or user
+                todo += ((v, behind[user]) for v in user.results)
     return None
+
+
+@per_object
+def _users(frame: Graph) -> Mapping[Value, list[Op]]:
+    return frame.users()
 
 
 @per_object

@@ -22,7 +22,7 @@ from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free
 from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.base.tensor_cores import library_seconds
-from jstitch.passes.cost.cost_model import products, xla_cost, xla_kernels
+from jstitch.passes.cost.cost_model import levels, products, xla_cost, xla_kernels
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.fuse.chain_search import ChainSearch
 from jstitch.passes.fuse.gate import MARGINS, judge
@@ -34,6 +34,7 @@ from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from jstitch.passes.schedule.latency import kernel_latency
 
 WRITES = "its kernel would write {found} bytes, XLA's own {bound}: they make again what is cheap"
+WAITS = "the chain's rows wait for one another: a product is summed over them"
 AT_LEAST = (
     "modelled {found} us, and must be less than {bound} us, of what XLA takes at least: a call of its library"
     " for each product, and one kernel for what lies between"
@@ -98,13 +99,15 @@ def _written(pattern: FusionPattern, search: ChainSearch, context: Context) -> R
 @per_structure
 def _kernel_seconds(pattern: FusionPattern, context: Context) -> float | str:
     """Its kernel, as the latency-evaluator has it on a GPU; or why there is none in which all go by tiles."""
+    if levels(pattern, context.profile) > 1:  # said before all of it is lowered
+        return WAITS
     try:
         what = pattern.ops, pattern.inputs, pattern.outputs
         kernel = lower_kernel("chain", *what, context.profile, context.options.arena_bytes)
     except CannotLowerError as error:
         return f"no kernel expresses the chain: {error}"
     if len(kernel.phases) > 1:
-        return "the chain's rows wait for one another: a product is summed over them"
+        return WAITS
     wanted, found = sum(op.name == PRODUCT for op in pattern.ops), schedule_kernel(kernel, context).products
     rows = max(lane.step for lane in kernel.phases[0].lanes)
     if found < wanted:

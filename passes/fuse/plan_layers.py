@@ -16,6 +16,7 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OPS, OpClass, lookup
 from jstitch.ir.types import DType, OpaqueType, TensorType
 from jstitch.passes.base.plan import FREE_ELEMENTS, FusionPlan, NoFuse, Reason, is_free, make_patterns
+from jstitch.passes.base.remember import per_object
 from jstitch.passes.fuse.cut_lc_layers import cut_lc_layers, roof
 from jstitch.passes.fuse.follow_schedules import Follower
 from jstitch.passes.fuse.fuse_elementwise import fuse_elementwise
@@ -46,6 +47,11 @@ def plan_layers(
 
 def partition_reason(op: Op, fuse_batch_dot: bool = False) -> Reason | None:
     """Why no pattern holds the op at all, or None."""
+    return _partition_reason(op, fuse_batch_dot)
+
+
+@per_object
+def _partition_reason(op: Op, fuse_batch_dot: bool) -> Reason | None:
     kind = op_class(op)
     if kind is OpClass.CONTRACTION and fuse_batch_dot and op.attrs.get("lhs_batching_dimensions"):
         return None

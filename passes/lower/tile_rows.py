@@ -120,7 +120,7 @@ def timed_tiles(products: Products, profile: Profile) -> tuple[tuple[StepTile, f
     if profile.column_blocks:
         found += [StepTile(n, b) for n in rows for b in _blocks(products.between)]
     last = StepTile(whole[-1])  # where nothing else finds room
-    timed = ((tile, seconds(tile)) for tile in sorted(found, key=seconds))
+    timed = sorted(((tile, seconds(tile)) for tile in found), key=lambda pair: pair[1])
     return (*timed, *([] if last in found else [(last, seconds(last))]))
 
 

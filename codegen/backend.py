@@ -43,7 +43,8 @@ class Built:
 
     traffic: entry in a profiler's timeline -> bytes read and written, where the backend counts them.
     compiled: launch -> what was compiled, where it is text. describe: more of it for a dump, as JSON has it.
-    renamed: the same kernel under another name; None: it has to be built for that.
+    renamed: the same kernel under another name; None: it has to be built for that. ready: waits until it is
+    built, where that goes on beside the caller, and raises what was wrong with it.
     """
 
     text: str
@@ -52,6 +53,7 @@ class Built:
     compiled: Mapping[str, str] = field(default_factory=dict)
     describe: Callable[[], dict[str, Any]] = dict
     renamed: Callable[[str], Built] | None = None
+    ready: Callable[[], object] = lambda: None
 
 
 class Backend(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jstitch.codegen.backend import Built, CannotBuildError, KernelCall
-from jstitch.codegen.cpu.build import prepare
+from jstitch.codegen.cpu.build import attributes, begin
 from jstitch.codegen.cpu.check_integers import check_integers
 from jstitch.codegen.cpu.emit import Emitted, emit
 from jstitch.codegen.kernel_ir import Kernel
@@ -33,11 +33,11 @@ class CpuBackend:
 
 
 def _built(kernel: Kernel, emitted: Emitted, cache_dir: str | None) -> Built:
-    config = prepare(emitted.source, cache_dir)
+    ready = begin(emitted.source, cache_dir)
     aliases = {emitted.results.index(r): emitted.operands.index(a) for r, a in kernel.aliases.items()}
     call = KernelCall(
         TARGET,
-        config,
+        attributes(emitted.source),
         tuple(kernel.args[k] for k in emitted.operands),
         tuple(kernel.results[k] for k in emitted.results),
         aliases,
@@ -48,7 +48,13 @@ def _built(kernel: Kernel, emitted: Emitted, cache_dir: str | None) -> Built:
         source = replace(emitted.source, name=name)
         return _built(kernel, replace(emitted, source=source), cache_dir)
 
-    return Built(emitted.source.text, (call,), describe=lambda: _describe(kernel, emitted), renamed=renamed)
+    return Built(
+        emitted.source.text,
+        (call,),
+        describe=lambda: _describe(kernel, emitted),
+        renamed=renamed,
+        ready=ready,
+    )
 
 
 def _is_beside(kernel: Kernel) -> bool:

@@ -2,9 +2,10 @@
 
     KernelSource -> content key -> object bytes -> LoadedKernel (addresses and a descriptor)
 
-`prepare(source)` is what a lowering calls: it builds (so that errors surface there) and returns the
-attributes of the custom call. `register()` is what `import jstitch` calls, so that programs from an export or
-from JAX's persistent compilation cache find their kernels. With a warm cache Numba is never imported.
+`begin(source)` is what a lowering calls: another thread builds, LLVM beside the planning of the next kernel,
+and the lowering waits for all of them at its end (so that errors surface there). `register()` is what
+`import jstitch` calls, so that programs from an export or from JAX's persistent compilation cache find their
+kernels. With a warm cache Numba is never imported.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import hashlib
 import os
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +32,13 @@ from jstitch.runtime.process_block import LoadedKernel, LoadedPhase, load_kernel
 from jstitch.runtime.versions import COMPILER_FILE, toolchain
 
 _kernels: dict[str, LoadedKernel] = {}
+_begun: dict[str, Future[LoadedKernel]] = {}
 _lock = threading.Lock()
+_builder: list[ThreadPoolExecutor] = []  # at most one, with one thread
 
 
-def prepare(source: KernelSource, cache_dir: str | None = None) -> Mapping[str, str]:
-    """Build `source` now and return the attributes of its custom call (target `cpu_handler.TARGET`).
-
-    cache_dir: CompileOptions.cache_dir. Raises numba.core.errors.NumbaError when Numba rejects the text,
-    JstitchError on a system that cannot run kernels.
-    """
-    register()
-    build(source, cache_dir)
+def attributes(source: KernelSource) -> Mapping[str, str]:
+    """Of its custom call (target `cpu_handler.TARGET`)."""
     return {"h": source.digest, "src": source.payload}
 
 
@@ -62,15 +60,37 @@ def register_or_warn() -> None:
         )
 
 
-def build(source: KernelSource, cache_dir: str | None = None) -> LoadedKernel:
-    """The kernel in memory; built once per process, from any number of threads."""
-    found = _kernels.get(source.digest)
-    if found is not None:
-        return found
+def begin(source: KernelSource, cache_dir: str | None = None) -> Callable[[], LoadedKernel]:
+    """Build it beside the caller, once per process. What is returned waits, and raises what `build` does.
+
+    cache_dir: CompileOptions.cache_dir. Raises JstitchError on a system that cannot run kernels.
+    """
+    register()
     with _lock:
-        if source.digest not in _kernels:
-            _kernels[source.digest] = _load(source, kernel_store(cache_dir))
-        return _kernels[source.digest]
+        if source.digest in _kernels:
+            return partial(_kernels.__getitem__, source.digest)
+        if source.digest not in _begun:
+            if not _builder:
+                _builder.append(ThreadPoolExecutor(1, "jstitch builds"))
+            _begun[source.digest] = _builder[0].submit(_load, source, kernel_store(cache_dir))
+        return partial(_end, source.digest, _begun[source.digest])
+
+
+def _end(digest: str, future: Future[LoadedKernel]) -> LoadedKernel:
+    try:
+        return _kernels.setdefault(digest, future.result())
+    finally:
+        with _lock:
+            _begun.pop(digest, None)
+
+
+def build(source: KernelSource, cache_dir: str | None = None) -> LoadedKernel:
+    """The kernel in memory; built once per process, from any number of threads.
+
+    Raises numba.core.errors.NumbaError when Numba rejects the text.
+    """
+    found = _kernels.get(source.digest)
+    return begin(source, cache_dir)() if found is None else found
 
 
 def call(source: KernelSource, args: Sequence[NDArray[Any]], results: Sequence[NDArray[Any]]) -> None:
@@ -135,9 +155,11 @@ def _environment() -> str:
 
 
 def _renew_locks() -> None:
-    """A forked child must not inherit a lock that another thread of the parent held."""
+    """A forked child has neither its parent's threads, nor what they had begun, nor locks that they held."""
     global _lock
     _lock = threading.Lock()
+    _builder.clear()
+    _begun.clear()
 
 
 if hasattr(os, "register_at_fork"):

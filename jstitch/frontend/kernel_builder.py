@@ -87,6 +87,7 @@ class KernelBuilder:
         self._kernels: WeakKeyDictionary[FusionPattern, Kernel] = WeakKeyDictionary()
         self._lower, self._schedule = _Once[Kernel](), _Once[Forms]()
         self._built: dict[Hashable, Built] = {}
+        self._begun: list[Built] = []
 
     def leave(self, pattern: FusionPattern) -> None:
         """Nobody wants a kernel of it."""
@@ -126,8 +127,14 @@ class KernelBuilder:
         alike = None if like is None else self._built.get(like)
         if alike is not None and alike.renamed is not None:
             return alike.renamed(kernel.name)
-        self._built[like] = self.backend.build(kernel, self.context.options.cache_dir)
-        return self._built[like]
+        built = self._built[like] = self.backend.build(kernel, self.context.options.cache_dir)
+        self._begun.append(built)
+        return built
+
+    def wait(self) -> None:
+        """Until all kernels are built. Raises what was wrong with the first that could not be."""
+        for built in self._begun:
+            built.ready()
 
     def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:
         """Attributes of the kernel op; None when no kernel can express the pattern (it stays XLA's)."""

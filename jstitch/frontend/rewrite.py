@@ -297,6 +297,7 @@ def stitch_graph(
         tree = leave_small(gate_loops(tree, context, builder.lowered), context)
     build = builder.leave if dump.only_plans else builder.build
     found = contract_tree(tree, context, dump.plan, build)
+    builder.wait()
     if followed is not None:
         dump.followed(followed.pins, tell(followed, name, context.options))
     if dump.only_plans:

@@ -91,7 +91,8 @@ def combine(bufs, arena, program):
 
 def call(source: KernelSource, out: Any, *args: Any, leaves: bool = False, **options: Any) -> Any:
     """The custom call of `source` on JAX arrays or tracers. leaves: it may leave the thread that calls it."""
-    attributes = {**build.prepare(source), **({cpu_handler.LEAVES: "1"} if leaves else {})}
+    build.build(source)
+    attributes = {**build.attributes(source), **({cpu_handler.LEAVES: "1"} if leaves else {})}
     return jax.ffi.ffi_call(cpu_handler.TARGET, out, **options)(*args, **attributes)
 
 

@@ -63,7 +63,7 @@ def test_payload_round_trip() -> None:
 )
 def test_bad_text_raises_at_build(text: str, error: type[Exception]) -> None:
     with pytest.raises(error):
-        build.prepare(KernelSource("bad", text, 0, 1, 0, 0, (PhaseSource("f", 1, 1),)))
+        build.build(KernelSource("bad", text, 0, 1, 0, 0, (PhaseSource("f", 1, 1),)))
 
 
 def test_missing_symbol_is_an_error() -> None:

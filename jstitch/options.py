@@ -35,6 +35,7 @@ OPTIONAL_PASSES = (
         "divide_windows",
         "write_selections",
         "write_sorts",
+        "write_top_k",
         "write_taps",
         "unroll_windows",
         "rewrite_argmax",

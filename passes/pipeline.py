@@ -56,6 +56,7 @@ from jstitch.passes.graph.unroll_windows import unroll_windows
 from jstitch.passes.graph.write_selections import write_selections
 from jstitch.passes.graph.write_sorts import write_sorts
 from jstitch.passes.graph.write_taps import write_taps
+from jstitch.passes.graph.write_top_k import write_top_k
 
 
 def _any_target(change: Callable[[Graph], Graph]) -> NamedPass:
@@ -76,6 +77,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     _any_target(fold_constants),
     graph_pass("write_selections", run_on=write_selections, about=write_selections),
     graph_pass("write_sorts", run_on=write_sorts, about=write_sorts),
+    graph_pass("write_top_k", run_on=write_top_k, about=write_top_k),
     graph_pass("write_taps", run_on=write_taps, about=write_taps),
     graph_pass("divide_windows", run_on=divide_windows, about=divide_windows),
     _any_target(unroll_windows),

@@ -113,6 +113,7 @@ SPELLS_OPS = {
     "jstitch.passes.base.convolution": "names one op, convolution",
     "jstitch.passes.graph.write_selections": "rewrites one op, select_and_scatter",
     "jstitch.passes.graph.write_sorts": "rewrites one op, sort",
+    "jstitch.passes.graph.write_top_k": "rewrites one op, top_k, as maxima",
     "jstitch.passes.graph.write_taps": "builds multiplications and sums",
     "jstitch.passes.graph.unroll_windows": "rewrites one op, reduce_window",
 }

@@ -116,7 +116,7 @@ def test_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise AssertionError("compiled")
 
-    monkeypatch.setattr("jstitch.codegen.cpu.backend.prepare", fail)
+    monkeypatch.setattr("jstitch.codegen.cpu.backend.begin", fail)
     options = jstitch.CompileOptions(target="cpu", strict=True)
     assert len(jstitch.plan(norm, options)(X).patterns) == 1
     assert len(jstitch.explain(norm, options)(X).patterns) == 1

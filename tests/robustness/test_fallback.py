@@ -25,7 +25,7 @@ STAGES = [
     *((rewrite, name) for name in ("import_ops", "plan_frame")),
     (kernel_builder, "best_kernel"),
     (plan_tree, "contract_patterns"),
-    *((backend, name) for name in ("emit", "prepare")),
+    *((backend, name) for name in ("emit", "begin")),
     (rewrite, "emit_kernel"),
 ]
 

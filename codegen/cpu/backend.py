@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jstitch.codegen.backend import Built, CannotBuildError, KernelCall
-from jstitch.codegen.cpu.build import attributes, begin
+from jstitch.codegen.cpu.build import attributes, begin, register
 from jstitch.codegen.cpu.check_integers import check_integers
 from jstitch.codegen.cpu.emit import Emitted, emit
 from jstitch.codegen.kernel_ir import Kernel
@@ -33,6 +33,7 @@ class CpuBackend:
 
 
 def _built(kernel: Kernel, emitted: Emitted, cache_dir: str | None) -> Built:
+    register()
     ready = begin(emitted.source, cache_dir)
     aliases = {emitted.results.index(r): emitted.operands.index(a) for r, a in kernel.aliases.items()}
     call = KernelCall(

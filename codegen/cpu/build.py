@@ -63,9 +63,8 @@ def register_or_warn() -> None:
 def begin(source: KernelSource, cache_dir: str | None = None) -> Callable[[], LoadedKernel]:
     """Build it beside the caller, once per process. What is returned waits, and raises what `build` does.
 
-    cache_dir: CompileOptions.cache_dir. Raises JstitchError on a system that cannot run kernels.
+    cache_dir: CompileOptions.cache_dir.
     """
-    register()
     with _lock:
         if source.digest in _kernels:
             return partial(_kernels.__getitem__, source.digest)

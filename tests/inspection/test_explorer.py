@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from jstitch.__main__ import main
 from jstitch.explorer.graphs import XLA, explorer_graphs, explorer_overlays
+from jstitch.ir.visible import visible
 from tests.inspection.report_subjects import data_of, network, scanned
 from tests.inspection.test_report import HOSTILE, MODULE, NO_KERNELS, NO_OPS, module_data
 
@@ -126,7 +127,7 @@ def test_the_package_loads_the_extension_and_opens_a_module(
     ((graph,),) = (collection["graphs"] for collection in opened["graphCollections"])
     assert [node["label"] for node in graph["nodes"]] == ["exponential", "add", "tanh"]
     assert graph["groupNodeAttributes"][""]["target"] == "h200"
-    assert any(attr["value"].startswith(HOSTILE) for attr in graph["nodes"][0]["attrs"])
+    assert any(attr["value"].startswith(visible(HOSTILE)) for attr in graph["nodes"][0]["attrs"])
     place = {"modelPath": str(module), "graphId": graph["id"], "configValues": {}}
     for name in ("kernels", "reasons", "bytes"):
         extension = f"jstitch_{name}"

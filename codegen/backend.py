@@ -60,5 +60,5 @@ class Backend(Protocol):
     """One target."""
 
     def build(self, kernel: Kernel, cache_dir: str | None) -> Built:
-        """Compile the kernel now, so that errors surface here. Raises CannotBuildError."""
+        """Write the kernel out, and compile it by when `ready` returns. Raises CannotBuildError."""
         ...

@@ -133,8 +133,8 @@ class KernelBuilder:
 
     def wait(self) -> None:
         """Until all kernels are built. Raises what was wrong with the first that could not be."""
-        for built in self._begun:
-            built.ready()
+        while self._begun:
+            self._begun.pop(0).ready()
 
     def build(self, pattern: FusionPattern) -> Mapping[str, Any] | None:
         """Attributes of the kernel op; None when no kernel can express the pattern (it stays XLA's)."""
@@ -160,6 +160,8 @@ class KernelBuilder:
                 self.followed.refused(pattern, str(error))
             self.dump.refused(name, pattern, error.reason)
             return None
+        if self.gate is not None:
+            self.wait()  # no other kernel is to be built while this one is timed
         verdict = judge(pattern, self.context.profile)
         attrs = {
             **{"name": name, "kernel": kernel, "calls": built.calls, "text": built.text},

@@ -232,6 +232,7 @@ class _Bisection:
         kernel = replace(kernel, aliases=kept)
         try:
             built = self.target.backend.build(kernel, self.experiment.options.cache_dir)
+            built.ready()
         except CannotBuildError:
             return None
         return replace(op, attrs={**op.attrs, "kernel": kernel, "calls": built.calls, "text": built.text})

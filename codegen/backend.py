@@ -62,3 +62,11 @@ class Backend(Protocol):
     def build(self, kernel: Kernel, cache_dir: str | None) -> Built:
         """Write the kernel out, and compile it by when `ready` returns. Raises CannotBuildError."""
         ...
+
+    def resume(self, call: KernelCall, cache_dir: str | None) -> Callable[[], object]:
+        """`ready` of a call that an earlier process wrote out."""
+        ...
+
+    def environment(self) -> str:
+        """What its texts and calls depend on besides the kernel and the package."""
+        ...

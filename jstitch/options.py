@@ -150,7 +150,8 @@ class CompileOptions:
     dump_dir: folder for one readable file per stage. reproducer_dir: folder for one file per call that a pass
     fails on, with which `jstitch opt --run-reproducer` fails the same way. print_after: passes whose result
     is printed.
-    cache_dir: folder of the kernel cache, None = the user's cache folder.
+    cache_dir: folder of the kernel cache, None = the user's cache folder. keep_plans: what was decided of a
+    call is kept there, too, and the next process that compiles the same call plans nothing.
     calibrated: reckon with what `jstitch calibrate` measured on this machine, where it did.
     async_compile: `jit` runs XLA's version until the stitched one is compiled, in the background.
     export_kernels: `jax.export` keeps stitched kernels, instead of portable operations.
@@ -174,6 +175,7 @@ class CompileOptions:
     reproducer_dir: str | None = _knob("REPRODUCER_DIR", None, _text)
     print_after: tuple[str, ...] = _knob("PRINT_AFTER", (), _names)
     cache_dir: str | None = _knob("CACHE_DIR", None, _text)
+    keep_plans: bool = _knob("KEEP_PLANS", True, _flag)
     calibrated: bool = _knob("CALIBRATED", True, _flag)
     async_compile: bool = _knob("ASYNC_COMPILE", False, _flag)
     export_kernels: bool = _knob("EXPORT_KERNELS", False, _flag)

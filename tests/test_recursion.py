@@ -130,6 +130,7 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.frontend.exporter:_Exporter.export": REGIONS,
     "jstitch.frontend.exporter:_symbols": REGIONS,
     "jstitch.frontend.exporter:_symbols_in": REGIONS,
+    "jstitch.frontend.kept_call:_things": REGIONS,
     "jstitch.frontend.importer:_Importer.import_all": "regions and calls, nested as the user's functions are",
     "jstitch.frontend.locations:_describe_named": LOCATION,
     "jstitch.frontend.measurable:_open_loops": REGIONS,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from jstitch.codegen.backend import Built, CannotBuildError, KernelCall
-from jstitch.codegen.cpu.build import attributes, begin, register
+from jstitch.codegen.cpu.build import SOURCE, attributes, begin, register, versions
 from jstitch.codegen.cpu.check_integers import check_integers
 from jstitch.codegen.cpu.emit import Emitted, emit
 from jstitch.codegen.kernel_ir import Kernel
+from jstitch.codegen.kernel_source import KernelSource
 from jstitch.codegen.memory_map import arena_map, memory_fields
 from jstitch.runtime.cpu_handler import TARGET
 
@@ -30,6 +32,13 @@ class CpuBackend:
         if problems:
             raise CannotBuildError(f"integers that may not fit: {problems[0]}")
         return _built(kernel, emitted, cache_dir)
+
+    def resume(self, call: KernelCall, cache_dir: str | None) -> Callable[[], object]:
+        register()
+        return begin(KernelSource.from_payload(call.config[SOURCE]), cache_dir)
+
+    def environment(self) -> str:
+        return versions()
 
 
 def _built(kernel: Kernel, emitted: Emitted, cache_dir: str | None) -> Built:

@@ -31,6 +31,9 @@ from jstitch.runtime.native_object import host_processor, load_object
 from jstitch.runtime.process_block import LoadedKernel, LoadedPhase, load_kernel
 from jstitch.runtime.versions import COMPILER_FILE, toolchain
 
+SOURCE = "src"
+"""The attribute that a kernel can be built from, anywhere."""
+
 _kernels: dict[str, LoadedKernel] = {}
 _begun: dict[str, Future[LoadedKernel]] = {}
 _lock = threading.Lock()
@@ -39,7 +42,7 @@ _builder: list[ThreadPoolExecutor] = []  # at most one, with one thread
 
 def attributes(source: KernelSource) -> Mapping[str, str]:
     """Of its custom call (target `cpu_handler.TARGET`)."""
-    return {"h": source.digest, "src": source.payload}
+    return {"h": source.digest, SOURCE: source.payload}
 
 
 def register() -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from jstitch.codegen.backend import Built, CannotBuildError, KernelCall
-from jstitch.codegen.cuda.build import TARGET, prepare
+from jstitch.codegen.cuda.build import TARGET, prepare, versions
 from jstitch.codegen.cuda.emit import Emitted, emit
 from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.memory_map import memory_fields
 from jstitch.device_spec import DeviceSpec
+from jstitch.runtime.versions import asked_with
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,12 @@ class CudaBackend:
         except NoRoom as error:
             raise CannotBuildError(error.reason) from None
         return _built(emitted, self.spec, cache_dir)
+
+    def resume(self, call: KernelCall, cache_dir: str | None) -> Callable[[], object]:
+        return lambda: None  # its PTX is in the call
+
+    def environment(self) -> str:
+        return f"{self.spec} {versions()} {asked_with()}"
 
 
 def _built(emitted: Emitted, spec: DeviceSpec, cache_dir: str | None) -> Built:

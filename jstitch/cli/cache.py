@@ -18,7 +18,7 @@ from jstitch.codegen.cuda import build as cuda_build
 from jstitch.runtime.cache import KernelCache, kernel_store
 from jstitch.runtime.cache_contents import Entry, delete, entries, leftovers
 from jstitch.runtime.cpu_handler import handler_versions
-from jstitch.runtime.versions import compiled_with
+from jstitch.runtime.versions import compiled_with, planned_with
 
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object on standard output.")
 FOLDER = click.option(
@@ -36,7 +36,7 @@ def cache() -> None:
 @FOLDER
 @JSON
 def stats_command(cache_dir: Path | None, as_json: bool) -> None:
-    """Count the kernels, and what XLA answered, by target and versions."""
+    """Count the kernels, what XLA answered and what was decided, by target and versions."""
     store = _store(cache_dir)
     with bad_input(str(store.directory)):
         groups = _groups(entries(store.directory))
@@ -45,7 +45,7 @@ def stats_command(cache_dir: Path | None, as_json: bool) -> None:
         fields = {"path": str(store.directory), "entries": total[0], "bytes": total[1], "limit": store.limit}
         click.echo(json.dumps({**fields, "groups": groups}))
         return
-    click.echo(f"{store.directory}: {total[0]} kernels, {total[1]:,} of at most {store.limit:,} bytes")
+    click.echo(f"{store.directory}: {total[0]} entries, {total[1]:,} of at most {store.limit:,} bytes")
     if groups:
         plain_console(160).print(_table(groups))
 
@@ -85,7 +85,8 @@ def _store(folder: Path | None) -> KernelCache:
 
 def _current() -> frozenset[str]:
     """What kernels of this version are made with."""
-    return frozenset({cpu_build.versions(), cuda_build.versions(), handler_versions(), compiled_with()})
+    own = cpu_build.versions(), cuda_build.versions(), handler_versions()
+    return frozenset({*own, compiled_with(), planned_with()})
 
 
 def _groups(found: Iterable[Entry]) -> list[dict[str, Any]]:
@@ -102,8 +103,8 @@ def _groups(found: Iterable[Entry]) -> list[dict[str, Any]]:
 
 def _table(groups: list[dict[str, Any]]) -> Table:
     table = Table()
-    for name in ("target", "kernels", "bytes", "last used", "of this version", "versions"):
-        table.add_column(name, justify="right" if name in ("kernels", "bytes") else "left")
+    for name in ("target", "entries", "bytes", "last used", "of this version", "versions"):
+        table.add_column(name, justify="right" if name in ("entries", "bytes") else "left")
     for g in groups:
         day = time.strftime("%Y-%m-%d", time.localtime(g["last_used"]))
         used = "yes" if g["used_here"] else "no"

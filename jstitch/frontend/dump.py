@@ -144,6 +144,11 @@ class Dump:
             self.seen.become(other.seen if is_other else None, why)
 
     @property
+    def is_looked_at(self) -> bool:
+        """Whether somebody looks at how decisions are made, or checks each step."""
+        return self.folder is not None or bool(self.print_after) or self.seen is not None or self.verify
+
+    @property
     def only_plans(self) -> bool:
         """Nobody wants kernels."""
         return self.seen is not None and not self.seen.kernels

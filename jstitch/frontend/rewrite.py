@@ -22,6 +22,7 @@ from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.dump import Dump, open_dump
 from jstitch.frontend.exporter import export_graph
 from jstitch.frontend.importer import Imported, import_ops
+from jstitch.frontend.kept_call import kept_call
 from jstitch.frontend.kernel_builder import KernelBuilder
 from jstitch.frontend.loop_gate import gate_loops
 from jstitch.frontend.measured_gate import ELSEWHERE, Gate, measured_gate
@@ -46,7 +47,7 @@ from jstitch.passes.lower.name_kernel import KernelNames
 from jstitch.passes.pipeline import PIPELINE, run
 from jstitch.passes.plan_frame import plan_frame
 from jstitch.passes.schedule.kernel_passes import kernel_passes
-from jstitch.runtime.report import note
+from jstitch.runtime.report import note, noted
 from jstitch.template import parse_template
 
 _names: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
@@ -91,9 +92,14 @@ def rewrite_imported(
     dump = open_dump(context, name)
     dump.text("input.mlir", text)
     taken = _names.setdefault(module, set())
-    stitched = rewrite_graph(
-        imported.graph, context, name, dump, backend, donated=donated, arguments=arguments, taken=taken
-    )
+    call = imported.graph, context, name, dump, backend
+    kept = kept_call(*call, donated=donated, arguments=arguments, taken=taken)
+    stitched = None if kept is None else kept.load()
+    if stitched is None:
+        before = noted()
+        stitched = rewrite_graph(*call, donated=donated, arguments=arguments, taken=taken)
+        if kept is not None:
+            kept.keep(stitched, before)
     kernel_ops = [op for op in stitched.walk() if op.name == KERNEL]
     names = [op.attrs["name"] for op in kernel_ops]
     kernels = len(names)

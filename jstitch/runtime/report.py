@@ -118,6 +118,11 @@ def note(*, kernels: int = 0, reason: str | None = None, **details: Any) -> None
     )
 
 
+def noted() -> Mapping[str, Any]:
+    """Details of the record that this thread has open."""
+    return _open.records[-1].details if _open.records else {}
+
+
 def last_report(since: int = 0) -> tuple[Record, ...]:
     """Records written after the first `since` ones (see `record_count`), oldest first.
 

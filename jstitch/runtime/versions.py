@@ -31,15 +31,27 @@ def asked_with() -> str:
     """All that XLA:GPU's answers depend on besides its flags: JAX, XLA, its plugin; and what we plan."""
     packages = ("jax", "jaxlib", "jax_cuda13_pjrt", "jax_cuda12_pjrt")
     names = " ".join(f"{name}={version_of(name)}" for name in packages)
-    root = Path(__file__).parent.parent
-    rooms = (root, root / "passes", root / "codegen")  # the latter are links in a source tree
-    return f"planners={_hash({file for room in rooms for file in room.rglob('*.py')})} {names}"
+    return f"planners={planners()} {names}"
 
 
 @cache
 def compiled_with() -> str:
     """All that XLA:CPU's answers depend on besides its flags and the machine: JAX, XLA."""
     return " ".join(f"{name}={version_of(name)}" for name in ("jax", "jaxlib"))
+
+
+@cache
+def planned_with() -> str:
+    """All that plans and kernels' texts depend on besides options, target and XLA's answers."""
+    return f"planners={planners()} numpy={version_of('numpy')} {compiled_with()}"
+
+
+@cache
+def planners() -> str:
+    """A hash of all sources of the package."""
+    root = Path(__file__).parent.parent
+    rooms = (root, root / "passes", root / "codegen")  # the latter are links in a source tree
+    return _hash({file for room in rooms for file in room.rglob("*.py")})
 
 
 @cache

@@ -71,6 +71,20 @@ def graph_key(graph: Graph) -> str:
     return _digest("\n".join(_lines(graph, numbers)), LONG)
 
 
+def graph_text(graph: Graph) -> str:
+    """What `graph_key` is made from, and where each op comes from: its scope, its function, and which ops
+    share its line. Of lines nothing else: they move whenever a file is edited.
+    """
+    number = {line: n for n, line in enumerate(user_lines(graph))}
+    places = (f"{number.get(op.loc)} {op.loc.rpartition(' (')[2]} {op.scope}" for op in graph.walk())
+    return "\n".join([*_lines(graph, {}), *places])
+
+
+def user_lines(graph: Graph) -> list[str]:
+    """Each line that ops come from once, in the order of the ops."""
+    return [*dict.fromkeys(op.loc for op in graph.walk() if op.loc)]
+
+
 def text_key(text: str) -> str:
     return _digest(text, LONG)
 

@@ -51,7 +51,7 @@ def test_stats(cache: KernelCache) -> None:
         ("unknown", 1, False),  # without a label
         ("unknown", 1, False),  # of an older format
     ]
-    assert "5 kernels" in run(cache, "stats").stdout
+    assert "5 entries" in run(cache, "stats").stdout
 
 
 def test_labels_come_back_and_damage_does_not(cache: KernelCache) -> None:

@@ -131,41 +131,53 @@ def _overlaps(what: str, live: Sequence[tuple[Buffer, list[int]]]) -> Iterator[s
             yield f"{a.name} and {b.name} share bytes in the same {what}"
 
 
+class _Nests:
+    """A kernel's nests with their phases: those that store a buffer, those that load it."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.storing: dict[Buffer, list[tuple[int, Nest]]] = {}
+        self.loading: dict[Buffer, list[tuple[int, Nest]]] = {}
+        for number, nest in _nests(kernel):
+            for instr in nest.instructions:
+                if isinstance(instr, Load | Store):
+                    touching = self.storing if isinstance(instr, Store) else self.loading
+                    found = touching.setdefault(instr.buffer, [])
+                    if not found or found[-1][1] is not nest:
+                        found.append((number, nest))
+
+
+def _nests(kernel: Kernel) -> Iterator[tuple[int, Nest]]:
+    for number, phase in enumerate(kernel.phases):
+        for lane in phase.lanes:
+            for stage in lane.stages:
+                yield from ((number, nest) for nest in stage.nests)
+
+
 def _aliases(kernel: Kernel) -> Iterator[str]:
     if len(set(kernel.aliases.values())) < len(kernel.aliases):
         yield "two results are written in place of one argument"
+    nests = _Nests(kernel)
     for r, a in kernel.aliases.items():
         result, arg = kernel.results[r], kernel.args[a]
         if result.type != arg.type:
             yield f"{result.name} cannot stand in place of {arg.name}: {result.type} against {arg.type}"
-        yield from _in_place(kernel, result, arg)
+        if r not in kernel.updates:
+            yield from _in_place(nests, result, arg)
+        elif nests.loading.keys() & {result, arg}:  # nobody reads memory of which a part is overwritten
+            yield f"{result.name} is a part of {arg.name}, which is loaded"
 
 
-def _touches(nest: Nest, kind: type[Load | Store], buffer: Buffer) -> bool:
-    return any(isinstance(i, kind) and i.buffer is buffer for i in nest.instructions)
-
-
-def _in_place(kernel: Kernel, result: Buffer, arg: Buffer) -> Iterator[str]:
+def _in_place(nests: _Nests, result: Buffer, arg: Buffer) -> Iterator[str]:
     """One nest stores, each element after its own loads; others load the argument in earlier phases."""
-    if kernel.results.index(result) in kernel.updates:
-        yield from _update(kernel, result, arg)
-        return
-    nests = [
-        (number, nest)
-        for number, phase in enumerate(kernel.phases)
-        for lane in phase.lanes
-        for stage in lane.stages
-        for nest in stage.nests
-    ]
-    storing = [(number, nest) for number, nest in nests if _touches(nest, Store, result)]
+    storing = nests.storing.get(result, [])
     if len(storing) != 1:
         yield f"{result.name} in place of {arg.name}: {len(storing)} nests store it, not one"
         return
     ((last, only),) = storing
-    for number, nest in nests:
-        late = number >= last and _touches(nest, Load, arg)
-        early = number <= last and _touches(nest, Load, result)
-        if nest is not only and (late or early):
+    late = [(number, nest) for number, nest in nests.loading.get(arg, ()) if number >= last]
+    early = [(number, nest) for number, nest in nests.loading.get(result, ()) if number <= last]
+    for number, nest in (*late, *early):
+        if nest is not only:
             yield f"{result.name} in place of {arg.name}: another nest of phase {number} loads them"
     loaded: set[Index] = set()
     stored: set[Index] = set()
@@ -180,12 +192,6 @@ def _in_place(kernel: Kernel, result: Buffer, arg: Buffer) -> Iterator[str]:
             stored.add(instr.offset)
     if loaded and loaded != stored:
         yield f"{result.name} in place of {arg.name}: what is loaded is not what is stored"
-
-
-def _update(kernel: Kernel, result: Buffer, arg: Buffer) -> Iterator[str]:
-    """Nobody reads memory of which a part is overwritten."""
-    if any(isinstance(i, Load) and i.buffer in (result, arg) for *_, i in kernel.instructions()):
-        yield f"{result.name} is a part of {arg.name}, which is loaded"
 
 
 # -- instructions ----------------------------------------------------------------------------------------

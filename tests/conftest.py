@@ -18,6 +18,8 @@ os.environ.setdefault("JSTITCH_VERIFY", "1")
 os.environ.setdefault("JSTITCH_STRICT", "1")
 # Plans are the same on every machine, whatever was measured on it.
 os.environ.setdefault("JSTITCH_CALIBRATED", "0")
+# What an earlier run decided is decided anew, but where a test says so.
+os.environ.setdefault("JSTITCH_KEEP_PLANS", "0")
 # Nor asks anybody XLA what it makes of a program, a second each, but where a test says so.
 os.environ.setdefault("JSTITCH_ASK_SECONDS", "0")
 # Kernels built by an earlier run are taken from here; the user's own cache is left alone.

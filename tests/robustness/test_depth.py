@@ -110,7 +110,7 @@ PROGRAMS = (
     Program(squares, lambda _: (X,), 40, 1_000),
     Program(loops, lambda _: (X,), 30, 1_000),
     Program(turns, lambda _: (X,), 50, 1_000),
-    Program(unlike, lambda n: tuple(jnp.ones((3 + k % 7, 5 + k)) for k in range(n)), 100, 1_000, gpu=40),
+    Program(unlike, lambda n: tuple(jnp.ones((3 + k % 7, 5 + k)) for k in range(n)), 60, 1_000, gpu=40),
     Program(adafactor, tensors, 40, 190),
 )
 EACH = pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.function.__name__)

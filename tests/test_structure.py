@@ -52,6 +52,7 @@ ROOMS = (
 # (importing module, imported module): why not at the top
 LAZY = {
     ("jstitch.ir.ops.special", "scipy.special"): "a third of `import jstitch`, only for the interpreter",
+    ("jstitch.ir.node_graph", "networkx"): "a quarter of `import jstitch`, only to plan",
     ("jstitch.codegen.cpu.build", "jstitch.codegen.cpu.compile_kernel"): "numba, only for a cold build",
     ("jstitch.codegen.cuda.build", "jstitch.codegen.cuda.compile_kernel"): "numba, only for a cold build",
     ("jstitch.runtime.cpu_handler", "jstitch.runtime.native_handler"): "numba, only for a cold build",

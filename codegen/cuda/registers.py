@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
-
-import networkx as nx
 
 from jstitch.codegen.cuda.instruction_order import (
     Block,
@@ -28,6 +26,7 @@ from jstitch.codegen.cuda.instruction_order import (
 )
 from jstitch.codegen.cuda.ptx.flatten import Flat, Instruction, flatten
 from jstitch.codegen.cuda.ptx.parse import parse
+from jstitch.ir.node_graph import strong_parts
 
 FIXED = 6
 """Registers that every kernel takes: the stack pointer, temporaries of addresses and of the schedule."""
@@ -106,7 +105,7 @@ def _ahead(block: Block, values: _Values, live: set[str], turns: int) -> int:
 def _turns(blocks: list[Block]) -> list[int]:
     """For each block, how many of its turns run side by side: more than one in short innermost loops."""
     turns = [1] * len(blocks)
-    flow = nx.DiGraph((n, successor) for n, block in enumerate(blocks) for successor in block.successors)
+    flow = {(n, successor) for n, block in enumerate(blocks) for successor in block.successors}
     for loop in _innermost_loops(flow):
         if sum(len(blocks[n].code) for n in loop) <= _SHORT:
             for n in loop:
@@ -114,12 +113,14 @@ def _turns(blocks: list[Block]) -> list[int]:
     return turns
 
 
-def _innermost_loops(flow: nx.DiGraph[int]) -> Iterator[set[int]]:
+def _innermost_loops(flow: Set[tuple[int, int]]) -> Iterator[set[int]]:
     """The blocks of each loop that holds no other; its first block is where it is entered."""
-    for blocks in nx.strongly_connected_components(flow):
+    for blocks in strong_parts(flow):
         first = min(blocks)
-        if len(blocks) > 1 or flow.has_edge(first, first):
-            yield from list(_innermost_loops(flow.subgraph(blocks - {first}))) or [blocks]
+        if len(blocks) > 1 or (first, first) in flow:
+            rest = blocks - {first}
+            inner = {(a, b) for a, b in flow if a in rest and b in rest}
+            yield from list(_innermost_loops(inner)) or [blocks]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jstitch.ir.node_graph import topological_order
 from jstitch.passes.explore.explore_patterns import Candidate, candidate
-from jstitch.passes.explore.run_order import run_order
 from jstitch.passes.explore.score_pattern import Scorer, Sketch
 from jstitch.passes.explore.tabulate_frame import FrameTable
 from jstitch.passes.fuse.pack_patterns import SMALL
@@ -89,7 +89,8 @@ def run_times(table: FrameTable, plan: Sequence[Candidate]) -> list[float] | Non
         first.setdefault(n, place)
         after[n].update(node[u.op] for v in table.results[place] for u in table.users[v])
         after[n].discard(n)
-    order = run_order(after, first)
+    waits = ((n, m) for n, users in after.items() for m in users)
+    order = topological_order(first, waits, first.__getitem__)
     if order is None:
         return None
     rank = {n: float(k) for k, n in enumerate(order)}

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 
 from jstitch.ir.graph import Graph, Op
+from jstitch.ir.node_graph import topological_order
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import (
     FusionPattern,
@@ -30,7 +31,6 @@ from jstitch.passes.base.plan import (
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.explore.explore_patterns import Candidate, candidate, explore_patterns
 from jstitch.passes.explore.fuse_remote import fuse_remote
-from jstitch.passes.explore.run_order import run_order
 from jstitch.passes.explore.savings import modelled_seconds
 from jstitch.passes.explore.score_pattern import Scorer
 from jstitch.passes.explore.search_beams import DEFAULT, SearchOptions, search_beams
@@ -149,6 +149,7 @@ def _order(plan: FusionPlan) -> list[Op]:
     for op in plan.frame.ops:
         members.setdefault(node[op], []).append(op)
     first = {n: place for place, n in reversed([*enumerate(node[op] for op in plan.frame.ops)])}
-    order = run_order(after, first)
+    waits = ((n, m) for n, users in after.items() for m in users)
+    order = topological_order(first, waits, first.__getitem__)
     assert order is not None, "patterns wait for each other"
     return [op for n in order for op in members[n]]

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-import networkx as nx
-
 from jstitch.ir.graph import Graph, Op
+from jstitch.ir.node_graph import topological_order
 from jstitch.ir.ops import KERNEL
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free
 from jstitch.passes.fuse.absorb_updates import contracted
@@ -43,15 +42,14 @@ def _sorted(frame: Graph, new: Mapping[Op, Op], updates: Container[Op]) -> tuple
 
     updates: ops that a kernel makes of a value of its own, whatever reshapes of it others read.
     """
-    place: dict[Op, int] = {}
-    order: nx.DiGraph[Op] = nx.DiGraph()
-    for n, op in enumerate(frame.ops):
-        place[new[op]] = n
-        order.add_node(new[op])
+    place = {new[op]: n for n, op in enumerate(frame.ops)}
+    edges: dict[tuple[Op, Op], None] = {}
     producers = frame.producers()
     for op in frame.ops:
         for v in (op.operands[0], *op.operands[2:]) if op in updates else op.uses:
             maker = producers.get(v)
             if maker is not None and new[maker] is not new[op]:
-                order.add_edge(new[maker], new[op])
-    return tuple(nx.lexicographical_topological_sort(order, key=place.__getitem__))
+                edges[new[maker], new[op]] = None
+    order = topological_order(place, edges, place.__getitem__)
+    assert order is not None, "patterns that wait for each other"
+    return tuple(order)

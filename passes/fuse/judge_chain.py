@@ -11,11 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import networkx as nx
-
 from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.device_spec import DeviceSpec
 from jstitch.ir.graph import Op, Value
+from jstitch.ir.node_graph import connected_parts
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.machine import Machine
@@ -125,7 +124,7 @@ def _least_seconds(pattern: FusionPattern, machine: Machine, device: DeviceSpec)
     """What XLA takes at least, with everything between two products in one kernel."""
     made = [op for op in pattern.ops if not is_free(op)]
     total = 0.0
-    between = nx.Graph()
+    between: dict[Op, None] = {}
     producers = {v: op for op in made for v in op.results}
     for op in made:
         if op.name == PRODUCT:
@@ -133,11 +132,9 @@ def _least_seconds(pattern: FusionPattern, machine: Machine, device: DeviceSpec)
             arithmetic = library_seconds(products(op), device, op.operands[0].tensor.dtype)
             total += machine.launch + max(arithmetic, _seconds(moved, machine))
         elif lookup(op.name).op_class is not OpClass.SHAPE and op.attrs.get(LEFT) != ADDED:
-            between.add_node(op)
-    for op in made:
-        makers = (producers.get(v) for v in op.operands)
-        between.add_edges_from((m, op) for m in makers if m in between and op in between)
-    for group in nx.connected_components(between):
+            between[op] = None
+    makers = ((producers.get(v), op) for op in between for v in op.operands)
+    for group in connected_parts(between, ((m, op) for m, op in makers if m in between)):
         total += machine.launch + _seconds(_crossing(made, group, pattern.outputs), machine)
     return total
 

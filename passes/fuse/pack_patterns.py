@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import networkx as nx
-
-from jstitch.ir.graph import Op
+from jstitch.ir.graph import Op, Value
+from jstitch.ir.node_graph import connected_parts
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, is_free, make_patterns
 from jstitch.passes.cost.cost_model import kernel_cost, wide_sums
@@ -45,11 +44,9 @@ def pack_patterns(plan: FusionPlan, context: Context, *, remote: bool = True) ->
 
 def _adjacent(patterns: Sequence[FusionPattern]) -> list[list[FusionPattern]]:
     """Patterns that read a common tensor, directly or by way of others."""
-    shared: nx.Graph = nx.Graph()
-    for n, pattern in enumerate(patterns):
-        shared.add_node(n)
-        shared.add_edges_from((n, v) for v in pattern.inputs)
-    parts = nx.connected_components(shared)
+    numbers: Sequence[int | Value] = range(len(patterns))
+    shared = ((numbers[n], v) for n, pattern in enumerate(patterns) for v in pattern.inputs)
+    parts = connected_parts(numbers, shared)
     return [[patterns[n] for n in sorted(m for m in part if isinstance(m, int))] for part in parts]
 
 

@@ -13,9 +13,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import networkx as nx
-
 from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.node_graph import topological_order
 from jstitch.ir.ops import COLLECTIVES
 from jstitch.ir.ops.collective import COLLECTIVE, SLICED, SUMMED, devices
 from jstitch.passes.base.rewrite import map_frames
@@ -148,8 +147,8 @@ def _in_order(ops: Sequence[Op], frame: Graph) -> tuple[Op, ...]:
     place = {v: n for n, op in enumerate(frame.ops) for v in op.results}
     own = {op: n for n, op in enumerate(frame.ops)}
     maker = {v: op for op in ops for v in op.results}
-    waits = nx.DiGraph()
-    waits.add_nodes_from(ops)
-    waits.add_edges_from((maker[v], op) for op in ops for v in op.uses if v in maker)
+    waits = ((maker[v], op) for op in ops for v in op.uses if v in maker)
     key = {op: own[op] if op in own else max(place[v] for v in op.results) for op in ops}
-    return tuple(nx.lexicographical_topological_sort(waits, key=key.__getitem__))
+    order = topological_order(ops, waits, key.__getitem__)
+    assert order is not None, "groups that wait for each other"
+    return tuple(order)

@@ -9,14 +9,13 @@ able to change with it (`ColumnValues`); what cannot waits for the next pass, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-
-import networkx as nx
 
 from jstitch.codegen.kernel_ir import ROW, STEP, Buffer, Instr, Lane, Let, Loop, Nest, Space, Stage, Store
 from jstitch.ir.expr import Const, Ref
 from jstitch.ir.index import Index, Var, add, mul, var
+from jstitch.ir.node_graph import connected_parts
 from jstitch.ir.types import DType
 from jstitch.passes.lower.column_values import ADDS, MAXIMA, ColumnValues, Update
 
@@ -113,7 +112,7 @@ def _tiles(lane: Lane) -> list[frozenset[Buffer]]:
 
     Only such as are read column by column.
     """
-    graph: nx.Graph[object] = nx.Graph()
+    loops: list[tuple[Hashable, Hashable]] = []
     apart: set[Buffer] = set()
     for n, nest in enumerate(nest for stage in lane.stages for nest in stage.nests):
         for i in nest.instructions:
@@ -123,9 +122,9 @@ def _tiles(lane: Lane) -> list[frozenset[Buffer]]:
             if loop is None:
                 apart.add(i.buffer)
             else:
-                graph.add_edge(i.buffer, (n, loop.var.name))
+                loops.append((i.buffer, (n, loop.var.name)))
     parts: list[frozenset[Buffer]] = []
-    for part in nx.connected_components(graph):
+    for part in connected_parts((), loops):
         tiles = frozenset(x for x in part if isinstance(x, Buffer))
         if not tiles & apart:
             parts.append(tiles)

@@ -18,7 +18,7 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-import networkx as nx
+from jstitch.ir.node_graph import immediate_dominators
 
 Node = TypeVar("Node", bound=Hashable)
 
@@ -148,11 +148,10 @@ class _Sink:
 def _post_dominators(stages: Stages[Node]) -> dict[Node, Node]:
     """The nearest node that all paths from a node to the outputs go through; absent when there is none."""
     users, sink = _users(stages), _Sink()
-    flow: nx.DiGraph[Hashable] = nx.DiGraph((b, a) for a, b in stages.edges)
-    flow.add_node(sink)
-    flow.add_edges_from((sink, n) for n in stages.order if n in stages.outputs or not users[n])
-    parent = nx.immediate_dominators(flow, sink)
-    return {n: parent[n] for n in stages.order if parent[n] is not sink}
+    flow: list[tuple[Node | _Sink, Node | _Sink]] = [(b, a) for a, b in stages.edges]
+    flow += [(sink, n) for n in stages.order if n in stages.outputs or not users[n]]
+    parent = immediate_dominators(sink, flow)
+    return {n: above for n in stages.order if not isinstance(above := parent[n], _Sink)}
 
 
 def _releases(dominators: Mapping[Node, Node], buffered: Collection[Node]) -> dict[Node, Node]:

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import networkx as nx
-
 from jstitch.ir.graph import Op, Value
+from jstitch.ir.node_graph import connected_parts
 from jstitch.passes.base.plan import is_free
 
 
@@ -69,10 +68,8 @@ def _parts(flow: RowFlow, low: int) -> Iterator[set[Op]]:
         if flow.level.get(op) == low and op not in flow.fixed:
             if all(flow.level[u] > low or u in free for u in flow.users.get(op, ())):
                 free[op] = None
-    rows: nx.Graph[Op] = nx.Graph()
-    rows.add_nodes_from(free)
-    rows.add_edges_from((op, u) for op in free for u in flow.users.get(op, ()) if u in free)
-    yield from nx.connected_components(rows)
+    rows = ((op, u) for op in free for u in flow.users.get(op, ()) if u in free)
+    yield from connected_parts(free, rows)
 
 
 def _saved(flow: RowFlow, part: set[Op], low: int) -> int:

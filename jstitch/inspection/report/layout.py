@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import networkx as nx
 import numpy as np
 from fast_sugiyama import from_edges
+
+from jstitch.ir.node_graph import connected_parts
 
 NEAR = 6  # layers: edges over more of them have no say, those of a backward pass would tear all apart
 BAND = 2000  # ops that are placed at once: the method takes time that grows faster than their number
@@ -54,9 +55,8 @@ def _bands(spans: Sequence[int]) -> Iterator[frozenset[int]]:
 
 def _band(spans: Sequence[int], band: frozenset[int], edges: Sequence[Edge]) -> dict[int, float]:
     """Connected parts side by side, as far to the left as there is room; then apart in each layer."""
-    graph = nx.Graph(edges)
-    graph.add_nodes_from(sorted(band))
-    parts = sorted((sorted(part) for part in nx.connected_components(graph)), key=lambda p: (-len(p), p))
+    connected = connected_parts(sorted(band), edges)
+    parts = sorted((sorted(part) for part in connected), key=lambda p: (-len(p), p))
     owner = {op: n for n, part in enumerate(parts) for op in part}
     inner: dict[int, list[Edge]] = defaultdict(list)
     for a, b in edges:

@@ -27,6 +27,7 @@ import numpy as np
 
 from jstitch.codegen.backend import Backend
 from jstitch.frontend.dump import Dump
+from jstitch.frontend.source import Source
 from jstitch.frontend.target import NO_TF32
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.ops import KERNEL
@@ -122,6 +123,7 @@ def kept_call(
         *(repr(options), repr(replace(context.profile, reread_bytes=None))),
         *(name, sorted(donated.items()), arguments and sorted(arguments), sorted(taken)),
         graph_text(graph),
+        *(op.source.operation for op in graph.walk() if isinstance(op.source, Source)),
     )
     key = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
     return KeptCall(graph, name, key, kernel_store(options.cache_dir), backend, options.cache_dir)

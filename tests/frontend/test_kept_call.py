@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,19 @@ def test_lines_that_moved(tmp_path: Path, planned: list[str]) -> None:
     assert '"model.py":2:' in first
     assert second == anew
     assert second != first
+
+
+def test_what_only_xla_knows_is_part_of_the_key(tmp_path: Path, planned: list[str]) -> None:
+    def solve(x: Any, lower: bool) -> Any:
+        a = norm(x)[:, :64] + 70 * jnp.eye(64)
+        return norm(jax.lax.linalg.triangular_solve(a, x, left_side=True, lower=lower))
+
+    for lower in (True, False, True):
+        f = partial(solve, lower=lower)
+        jax.clear_caches()
+        found = jstitch.jit(f, options=options(tmp_path))(X)
+        np.testing.assert_allclose(found, jax.jit(f)(X), rtol=1e-4, atol=1e-4)
+    assert len(planned) == 2
 
 
 def test_functions_are_part_of_the_key(tmp_path: Path, planned: list[str]) -> None:

@@ -47,6 +47,7 @@ def test_variables_reach_the_pipeline(tmp_path: Path) -> None:
         "PRINT_AFTER": "",
         "CACHE_DIR": str(cache),
         "CALIBRATED": "0",
+        "KEEP_PLANS": "0",
         "ASYNC_COMPILE": "0",
         "ASK_SECONDS": "1",
         "EXPORT_KERNELS": "0",

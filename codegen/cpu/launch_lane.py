@@ -121,9 +121,13 @@ class LaneWriter:
         if lane.rows == 1:
             return body
         if lane.flat:
-            first, rows = mul(PROGRAM, lane.share), (const(0), const(lane.rows))
+            first = mul(PROGRAM, lane.share)
             last = add(first, const(lane.share))
-            return [Integer("lo", first, rows), Integer("hi", last, rows), *body]
+            # only where shares reach beyond the rows: LLVM makes better loops of what it sees to be in range
+            rows, share = (const(0), const(lane.rows)), lane.share
+            begins = rows if share * (lane.programs - 1) > lane.rows else None
+            ends = rows if share * lane.programs > lane.rows else None
+            return [Integer("lo", first, begins), Integer("hi", last, ends), *body]
         steps = lane.rows // lane.step
         low = floordiv(mul(PROGRAM, steps), lane.programs)
         high = floordiv(mul(add(PROGRAM, const(1)), steps), lane.programs)

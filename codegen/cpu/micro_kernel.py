@@ -20,6 +20,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from jstitch.codegen.cpu.panel import DEPTH, UNPACKED_ROWS
+from jstitch.codegen.cpu.product_parts import ProductParts, parts_of
 from jstitch.codegen.cpu.vector_writer import (
     BIT,
     ELEMENTS,
@@ -173,8 +174,8 @@ def _ask(module: Any, of: str) -> Any:
     return _function(module, f"jstitch_ask_{of}", kinds, write)
 
 
-def _multiply(module: Any, left: str, right: str) -> Any:
-    """The whole product: see the module."""
+def _multiply(module: Any, left: str, right: str, parts: ProductParts) -> Any:
+    """The whole product: see the module. parts: that there are for its sizes."""
     of_a, of_b = ELEMENTS[left], ELEMENTS[right]
     kinds = (POINTER, of_a.as_pointer(), of_b.as_pointer(), POINTER, *[WORD] * 8)
 
@@ -224,9 +225,10 @@ def _multiply(module: Any, left: str, right: str) -> Any:
                 if of_b is FLOAT:
                     there = w.at(b_, b.mul(first, b_row), j)
                     source = b.select(as_it_is, there, panel), b.select(as_it_is, b_row, wide)
-                with b.if_else(b.icmp_signed(">", width, lanes)) as (then, otherwise):
-                    for vectors, part in ((VECTORS, then), (1, otherwise)):
-                        with part:
+                is_wide = b.icmp_signed(">", width, lanes)
+                for vectors, is_it in ((VECTORS, is_wide), (1, b.not_(is_wide))):
+                    if parts.has(vectors):
+                        with b.if_then(is_it):
                             strip(j, width, first, depth, resume, vectors, source)
                 return ()
 
@@ -250,9 +252,9 @@ def _multiply(module: Any, left: str, right: str) -> Any:
             Meanwhile the columns behind them come from memory.
             """
             ahead, next_depth = behind(j, first)
-            whole = b.icmp_signed("==", width, WORD(vectors * w.m.lanes))
+            is_whole = b.icmp_signed("==", width, WORD(vectors * w.m.lanes))
             done: Any = WORD(0)
-            for rows in w.m.heights:
+            for rows in parts.heights:
 
                 def down(i: Any, _: Sequence[Any], rows: int = rows) -> Sequence[Any]:
                     part = [b.sdiv(b.mul(x, next_depth), m) for x in (i, b.add(i, WORD(rows)))]
@@ -261,10 +263,11 @@ def _multiply(module: Any, left: str, right: str) -> Any:
                     start = w.at(a, b.mul(i, a_row), b.mul(first, a_column), of=of_a)
                     given = (start, a_row, a_column, *source, depth)
                     made = _rows(module, left, rows, vectors)
-                    with b.if_else(whole) as (then, otherwise):
-                        with then:
+                    if parts.has(vectors, whole=True):
+                        with b.if_then(is_whole):
                             b.call(made, [into, c_row, *given, resume])
-                        with otherwise:
+                    if parts.has(vectors, whole=False):
+                        with b.if_then(b.not_(is_whole)):
                             b.call(made, [edge, wide, *given, BIT(0)])
                             _copy_edge(w, edge, into, c_row, rows, width, resume)
                     return ()
@@ -273,7 +276,7 @@ def _multiply(module: Any, left: str, right: str) -> Any:
 
         w.loop(WORD(0), b.sdiv(b.add(k, WORD(DEPTH - 1)), WORD(DEPTH)), 1, deep)
 
-    return _function(module, f"jstitch_multiply_{left}_{right}", kinds, write)
+    return _function(module, f"jstitch_multiply_{left}_{right}_{parts}", kinds, write)
 
 
 def _copy_edge(w: VectorWriter, edge: Any, c: Any, c_row: Any, rows: int, width: Any, resume: Any) -> None:
@@ -310,7 +313,8 @@ def multiply(left: str, right: str) -> Any:
             (FLOAT, ELEMENTS[left], ELEMENTS[right]), arguments[:6:2], arguments[1:6:2], strict=True
         ):
             places.append(w.at(builder.inttoptr(base, element.as_pointer()), at, of=element))
-        made = _multiply(builder.module, left, right)
+        m, n, _ = (x.constant if isinstance(x, ir.Constant) else None for x in numbers[-3:])
+        made = _multiply(builder.module, left, right, parts_of(m, n, w.m))
         builder.call(made, [*places, builder.inttoptr(panel, POINTER), *numbers])
         return context.get_dummy_value()
 

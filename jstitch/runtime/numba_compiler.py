@@ -94,17 +94,9 @@ class _Library(JITCodeLibrary):  # type: ignore[misc]
         self.context = llvm.create_context()
         self.module = llvm.parse_assembly(str(codegen._create_empty_module("jstitch")), self.context)
 
-    def _optimize_functions(self, module: Any) -> None:
-        module.data_layout = self._codegen._data_layout
-        for function in module.functions:
-            manager, builder = self._codegen._function_pass_manager()
-            manager.run(function, builder)
-            _free(manager, "LLVMPY_DisposeNewFunctionPassManger")
-            builder.close()
-
     def add_ir_module(self, ir_module: Any) -> None:
         module = llvm.parse_assembly(normalize_ir_text(str(ir_module)), self.context)
-        self._optimize_functions(module)
+        module.data_layout = self._codegen._data_layout
         self.module.link_in(module)
 
     def link_callees(self) -> None:

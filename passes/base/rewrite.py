@@ -10,11 +10,12 @@ they replace stood in the user's code, unless they have a place of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
+from jstitch.passes.base.remember import per_object
 
 Producer = Callable[[Value], Op | None]
 
@@ -30,9 +31,24 @@ class Replacement:
 Rule = Callable[[Op, Producer], Replacement | None]
 
 
-def rewrite(graph: Graph, rule: Rule) -> Graph:
-    """The graph after one forward pass of the rule over it and over the regions of its control ops."""
-    return _Rewriter(rule).graph(graph)
+def rewrite(graph: Graph, rule: Rule, of: Collection[str] = ()) -> Graph:
+    """The graph after one forward pass of the rule over it and over the regions of its control ops.
+
+    of: names of the ops that the rule is shown; (): all are.
+    """
+    if of and not has(graph, *of):
+        return graph
+    return _Rewriter(rule, frozenset(of)).graph(graph)
+
+
+def has(graph: Graph, *names: str) -> bool:
+    """Whether an op of one of these names is in it, at any depth."""
+    return not _names(graph).isdisjoint(names)
+
+
+@per_object
+def _names(graph: Graph) -> frozenset[str]:
+    return frozenset(op.name for op in graph.walk())
 
 
 def is_control(op: Op) -> bool:
@@ -48,6 +64,7 @@ def is_loop(op: Op) -> bool:
 @dataclass
 class _Rewriter:
     rule: Rule
+    shown: frozenset[str]
     renamed: dict[Value, Value] = field(default_factory=dict)
     producers: dict[Value, Op] = field(default_factory=dict)
 
@@ -63,7 +80,8 @@ class _Rewriter:
 
     def _op(self, old: Op, active: bool) -> tuple[Op, ...]:
         op = self._renamed(old, active)
-        found = self.rule(op, self.producers.get) if active else None
+        is_shown = active and (not self.shown or op.name in self.shown)
+        found = self.rule(op, self.producers.get) if is_shown else None
         if found is None:
             for v in op.results:
                 self.producers[v] = op
@@ -90,8 +108,12 @@ class _Rewriter:
 
 def map_frames(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
     """Apply `change` to the graph and to every region of its control ops, inner frames first."""
-    ops = tuple(
-        replace(op, regions=tuple(map_frames(r, change) for r in op.regions)) if is_control(op) else op
-        for op in graph.ops
-    )
-    return change(Graph(graph.inputs, ops, graph.outputs))
+    ops = tuple(_mapped(op, change) if op.regions and is_control(op) else op for op in graph.ops)
+    unchanged = all(a is b for a, b in zip(ops, graph.ops, strict=True))
+    return change(graph if unchanged else Graph(graph.inputs, ops, graph.outputs))
+
+
+def _mapped(op: Op, change: Callable[[Graph], Graph]) -> Op:
+    regions = tuple(map_frames(r, change) for r in op.regions)
+    unchanged = all(a is b for a, b in zip(regions, op.regions, strict=True))
+    return op if unchanged else replace(op, regions=regions)

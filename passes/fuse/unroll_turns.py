@@ -18,11 +18,11 @@ from dataclasses import replace
 from functools import partial
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import build
+from jstitch.ir.ops import WHILE, build
 from jstitch.ir.ops.effects import has_effects
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.context import Context
-from jstitch.passes.base.rewrite import Producer, Replacement, is_control, map_frames, rewrite
+from jstitch.passes.base.rewrite import Producer, Replacement, has, is_control, map_frames, rewrite
 from jstitch.passes.fuse.find_recurrences import find_recurrences
 from jstitch.passes.graph.count_turns import Counter, count_turns
 from jstitch.passes.graph.dce import dce
@@ -35,9 +35,9 @@ PAIR_OPS = 3000  # of a body with two
 def unroll_turns(graph: Graph, context: Context) -> Graph:
     """The graph with turns written out in the bodies of its innermost loops, where the target wants it."""
     turns = context.profile.turns
-    if turns <= 1:
+    if turns <= 1 or not has(graph, WHILE):
         return graph
-    return rewrite(graph, partial(_rule, wanted=turns, whole=_kernels(graph, context)))
+    return rewrite(graph, partial(_rule, wanted=turns, whole=_kernels(graph, context)), of=(WHILE,))
 
 
 def _kernels(graph: Graph, context: Context) -> Set[Value]:
@@ -56,7 +56,7 @@ def _kernels(graph: Graph, context: Context) -> Set[Value]:
 def _rule(op: Op, producer: Producer, wanted: int, whole: Set[Value]) -> Replacement | None:
     if not whole.isdisjoint(op.results):
         return None
-    if op.name != "stablehlo.while" or not all(map(_is_simple, op.regions[1].ops)):
+    if not all(map(_is_simple, op.regions[1].ops)):
         return None
     counter = count_turns(op, producer)
     if counter is None:

@@ -19,7 +19,7 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import lookup
 from jstitch.ir.ops.build import is_broadcast
 from jstitch.passes.base.product_side import PRODUCT
-from jstitch.passes.base.rewrite import map_frames
+from jstitch.passes.base.rewrite import has, map_frames
 from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.graph.turn_region import TRANSPOSE, Order, Region, roles
 
@@ -28,7 +28,7 @@ FEW = 8  # elementwise ops between a product and the transpose of its rows
 
 def align_rows(graph: Graph) -> Graph:
     """The graph without such transposes."""
-    return map_frames(graph, _aligned)
+    return map_frames(graph, _aligned) if has(graph, PRODUCT) and has(graph, TRANSPOSE) else graph
 
 
 def _aligned(frame: Graph) -> Graph:

@@ -21,11 +21,11 @@ GATHER, CONCATENATE, IOTA = "stablehlo.gather", "stablehlo.concatenate", "stable
 
 def batch_gathers(graph: Graph) -> Graph:
     """The graph with gathers by row as batched ones."""
-    return rewrite(graph, _rule)
+    return rewrite(graph, _rule, of=(GATHER,))
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:
-    joined = producer(op.operands[1]) if op.name == GATHER else None
+    joined = producer(op.operands[1])
     vector = op.attrs.get("index_vector_dim")
     if joined is None or joined.name != CONCATENATE or joined.attrs["dimension"] != vector:
         return None

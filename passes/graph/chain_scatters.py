@@ -24,7 +24,7 @@ from jstitch.ir.ops import build, monoid_of
 from jstitch.ir.ops.build import splat_value
 from jstitch.ir.types import DType
 from jstitch.passes.base.context import Context
-from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
+from jstitch.passes.base.rewrite import Producer, Replacement, has, rewrite
 
 ADD, MULTIPLY, SCATTER = "stablehlo.add", "stablehlo.multiply", "stablehlo.scatter"
 SUMS = frozenset((SCATTER, "stablehlo.dot_general"))
@@ -33,9 +33,9 @@ TERMS = 256  # that go into one element, at most, of a tensor that is no sum
 
 def chain_scatters(graph: Graph, context: Context) -> Graph:
     """The graph with sums of scatters written as one after the other, where kernels make updates."""
-    if not context.profile.updates or not any(op.name == SCATTER for op in graph.walk()):
+    if not (context.profile.updates and has(graph, SCATTER)):
         return graph
-    return rewrite(graph, _Chain(_readers(graph)).rule)
+    return rewrite(graph, _Chain(_readers(graph)).rule, of=(ADD, MULTIPLY))
 
 
 def _readers(graph: Graph) -> dict[Value, int]:
@@ -52,7 +52,7 @@ class _Chain:
     readers: Mapping[Value, int]
 
     def rule(self, op: Op, producer: Producer) -> Replacement | None:
-        if op.name not in (ADD, MULTIPLY) or op.result.tensor.dtype not in (DType.F32, DType.F64):
+        if op.result.tensor.dtype not in (DType.F32, DType.F64):
             return None
         for value, other in (op.operands[::-1], op.operands):
             chain = self._scattered(value, producer)

@@ -26,11 +26,13 @@ _EACH = ("window_strides", "base_dilations", "window_dilations")
 
 def divide_windows(graph: Graph, context: Context) -> Graph:
     """The graph with a reduction for each dimension of windows that are too large to be written out."""
-    return graph if context.machine.device is not None else rewrite(graph, _rule)
+    if context.machine.device is not None:
+        return graph
+    return rewrite(graph, _rule, of=("stablehlo.reduce_window",))
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:
-    if op.name != "stablehlo.reduce_window" or "monoid" not in op.attrs:
+    if "monoid" not in op.attrs:
         return None
     x, sizes = op.operands[0].tensor, op.attrs["window_dimensions"]
     large = sum(n > 1 for n in sizes) > 1 and math.prod(sizes) > LARGE and max(sizes) <= MAX_WINDOW

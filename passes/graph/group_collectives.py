@@ -17,7 +17,7 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.node_graph import topological_order
 from jstitch.ir.ops import COLLECTIVES
 from jstitch.ir.ops.collective import COLLECTIVE, SLICED, SUMMED, devices
-from jstitch.passes.base.rewrite import map_frames
+from jstitch.passes.base.rewrite import has, map_frames
 
 MOST = 64  # ops that compute where a part begins
 
@@ -36,7 +36,7 @@ class _Joined:
 
 def group_collectives(graph: Graph) -> Graph:
     """The graph with those of one kind, type and devices that do not wait for one another as one op."""
-    return map_frames(graph, _group) if any(op.name in COLLECTIVE for op in graph.walk()) else graph
+    return map_frames(graph, _group) if has(graph, *COLLECTIVE) else graph
 
 
 def _group(frame: Graph) -> Graph:

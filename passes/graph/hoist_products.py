@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import build
+from jstitch.ir.ops import WHILE, build
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.product_side import PRODUCT, Side
-from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
+from jstitch.passes.base.rewrite import Producer, Replacement, has, rewrite
 from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.find_recurrence import takes_loops
 from jstitch.passes.graph.turn_stacks import TurnStacks, product_of_turns, stacks_of
@@ -25,10 +25,10 @@ MOST = 4  # times the memory of a loop's own stacks
 
 def hoist_products(graph: Graph, context: Context) -> Graph:
     """The graph with such products before their loops, on a GPU."""
-    if context.machine.device is None or not takes_loops(context):
+    if context.machine.device is None or not (takes_loops(context) and has(graph, WHILE)):
         return graph
     live = dce(graph)
-    found = rewrite(live, _rule)
+    found = rewrite(live, _rule, of=(WHILE,))
     return graph if found is live else found
 
 

@@ -16,21 +16,19 @@ from dataclasses import replace
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.ops.collective import SUMMED, devices
-from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
+from jstitch.passes.base.rewrite import Producer, Replacement, has, rewrite
 from jstitch.passes.graph.sink_sums import SUM
 
 
 def join_collectives(graph: Graph) -> Graph:
     """The graph with one sum over devices for those that are only added up."""
-    if not any(op.name == SUMMED for op in graph.walk()):
+    if not has(graph, SUMMED):
         return graph
     readers = Counter(v for op in graph.walk() for v in op.operands)
     for frame in (graph, *(region for op in graph.walk() for region in op.regions)):
         readers.update(frame.outputs)
 
     def rule(op: Op, producer: Producer) -> Replacement | None:
-        if op.name != SUM:
-            return None
         sums = [made for v in op.operands if (made := producer(v)) is not None and _is_sum(made)]
         if len(sums) < 2 or sums[0] is sums[1] or devices(sums[0]) != devices(sums[1]):
             return None
@@ -41,7 +39,7 @@ def join_collectives(graph: Graph) -> Graph:
         readers[whole.result] = readers[op.result]
         return Replacement(whole.results, (own, whole))
 
-    return rewrite(graph, rule)
+    return rewrite(graph, rule, of=(SUM,))
 
 
 def _is_sum(op: Op) -> bool:

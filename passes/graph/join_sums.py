@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.passes.base.context import Context
-from jstitch.passes.base.rewrite import map_frames
+from jstitch.passes.base.rewrite import has, map_frames
 from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.graph.hoist import carrying, fixed_inputs, hoist
 
@@ -28,7 +28,7 @@ _SIDES = ("lhs", "rhs")
 
 def join_sums(graph: Graph, context: Context) -> Graph:
     """The graph with such sums joined in the loops of all frames, where products are on a GPU."""
-    if not context.profile.products or not any(op.name == PRODUCT for op in graph.walk()):
+    if not (context.profile.products and has(graph, PRODUCT)):
         return graph
     return map_frames(graph, _joined)
 

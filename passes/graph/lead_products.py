@@ -22,11 +22,11 @@ SUM, PRODUCT = "stablehlo.add", "stablehlo.dot_general"
 
 def lead_products(graph: Graph, context: Context) -> Graph:
     """The graph with products first in sums, where that matters. Every bit of the results stays."""
-    return rewrite(graph, _rule) if context.profile.products else graph
+    return rewrite(graph, _rule, of=(SUM,)) if context.profile.products else graph
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:
-    if op.name != SUM or not _is_product(op.operands[1], producer) or _is_product(op.operands[0], producer):
+    if not _is_product(op.operands[1], producer) or _is_product(op.operands[0], producer):
         return None
     led = replace(op, operands=op.operands[::-1])
     return Replacement(led.results, (led,))

@@ -18,7 +18,7 @@ from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import is_free
-from jstitch.passes.base.rewrite import map_frames
+from jstitch.passes.base.rewrite import has, map_frames
 from jstitch.passes.graph.keep_counters import ADDED, LEFT
 
 SUM, PRODUCT, BROADCAST = "stablehlo.add", "stablehlo.dot_general", "stablehlo.broadcast_in_dim"
@@ -26,7 +26,7 @@ SUM, PRODUCT, BROADCAST = "stablehlo.add", "stablehlo.dot_general", "stablehlo.b
 
 def leave_sums(graph: Graph, context: Context) -> Graph:
     """The graph with such sums marked, at any depth, where the profile leaves them."""
-    if not context.profile.sums or not any(op.name == PRODUCT for op in graph.walk()):
+    if not (context.profile.sums and has(graph, PRODUCT)):
         return graph
     return map_frames(graph, lambda frame: _Frame.of(frame).marked())
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import build, lookup
+from jstitch.ir.ops import WHILE, build, lookup
 from jstitch.ir.ops.build import splat_value
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.context import Context
@@ -33,12 +33,10 @@ DEPTH = 32  # ops from the counter to an index
 
 def leave_unset(graph: Graph, context: Context) -> Graph:
     """The graph whose loops start with unset memory where that is so, if the target has it."""
-    return rewrite(graph, _rule) if context.profile.unset else graph
+    return rewrite(graph, _rule, of=(WHILE,)) if context.profile.unset else graph
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:
-    if op.name != "stablehlo.while":
-        return None
     counter = count_turns(op, producer)
     if counter is None or not 0 < counter.trips <= MOST_TRIPS:
         return None

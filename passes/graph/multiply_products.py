@@ -22,11 +22,11 @@ MULTIPLY = "stablehlo.multiply"
 
 def multiply_products(graph: Graph) -> Graph:
     """The graph without such products, but for those by an algorithm of their own."""
-    return rewrite(graph, _rule)
+    return rewrite(graph, _rule, of=(PRODUCT,))
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:
-    if op.name != PRODUCT or op.attrs.get("algorithm") or op.result.tensor.size == 0:
+    if op.attrs.get("algorithm") or op.result.tensor.size == 0:
         return None
     left, right = Side.of(op, 0), Side.of(op, 1)
     if left.size(left.contracted) != 1:

@@ -19,12 +19,12 @@ from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.ops.collective import MOVES
 from jstitch.ir.ops.convert import CONVERT
 from jstitch.ir.types import TensorType
-from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
+from jstitch.passes.base.rewrite import Producer, Replacement, has, rewrite
 
 
 def narrow_collectives(graph: Graph) -> Graph:
     """The graph with such converts behind, or before, what moves their elements."""
-    if not any(op.name in MOVES for op in graph.walk()):
+    if not has(graph, *MOVES):
         return graph
     readers = Counter(v for op in graph.walk() for v in op.operands)
     for frame in (graph, *(region for op in graph.walk() for region in op.regions)):

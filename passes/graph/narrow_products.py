@@ -31,7 +31,8 @@ LARGEST = 1 << 20  # of a factor, and its inverse: sums that are not scaled yet 
 def narrow_products(graph: Graph, context: Context) -> Graph:
     """The graph with such products, for GPUs with tensor cores."""
     device = context.machine.device
-    return graph if device is None or device.capability < TENSOR_CORES else rewrite(graph, _rule)
+    has_cores = device is not None and device.capability >= TENSOR_CORES
+    return rewrite(graph, _rule, of=(PRODUCT,)) if has_cores else graph
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class _Widened:
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:
-    types = {v.tensor.dtype for v in (*op.operands, *op.results)} if op.name == PRODUCT else set()
+    types = {v.tensor.dtype for v in (*op.operands, *op.results)}
     if types != {DType.F32} or op.attrs.get("algorithm"):
         return None
     sides = [_widened(v, producer) for v in op.operands]

@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import OpClass, build, lookup
+from jstitch.ir.ops import WHILE, OpClass, build, lookup
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import is_free
-from jstitch.passes.base.rewrite import Producer, is_control, map_frames
+from jstitch.passes.base.rewrite import Producer, has, is_control, map_frames
 from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.find_recurrence import takes_loops
 from jstitch.passes.graph.turn_stacks import SLICE, stacks_of
@@ -27,7 +27,7 @@ MOST_OPS, MOST_SOURCES = 6, 2
 
 def recompute_stacks(graph: Graph, context: Context) -> Graph:
     """The graph without stacks that are only read by other loops, and are little work to make of others."""
-    if not takes_loops(context):
+    if not (takes_loops(context) and has(graph, WHILE)):
         return graph
     live = dce(graph)
     changed: list[Graph] = []

@@ -32,7 +32,7 @@ FEW = 4  # vectors, where a library would have to turn the matrix first
 def reduce_products(graph: Graph, context: Context) -> Graph:
     """The graph without such products."""
     if context.profile.products:
-        return rewrite(graph, _as_xla_does)
+        return rewrite(graph, _as_xla_does, of=(PRODUCT,))
     stays = _unchanged(graph)
     return rewrite(graph, lambda op, producer: _thin(op, producer, stays))
 
@@ -45,7 +45,7 @@ def _unchanged(graph: Graph) -> set[Value]:
 
 def _as_xla_does(op: Op, producer: Producer) -> Replacement | None:
     """For a GPU."""
-    if op.name != PRODUCT or {v.tensor.dtype for v in (*op.operands, *op.results)} != {DType.F32}:
+    if {v.tensor.dtype for v in (*op.operands, *op.results)} != {DType.F32}:
         return None
     matrix, vectors = by_size(op)
     if vectors.size(vectors.free) != 1 or not matrix.contracted or not 0 < matrix.value.tensor.size < SMALL:

@@ -34,12 +34,12 @@ def rewrite_argmax(graph: Graph) -> Graph:
         monoid = _monoid(op, producer)
         return None if monoid is None or op.results[0] in used else _Builder(op).build(monoid)
 
-    return rewrite(graph, rule)
+    return rewrite(graph, rule, of=("stablehlo.reduce",))
 
 
 def _monoid(op: Op, producer: Producer) -> str | None:
     """What the value is combined by, when the op is an argmax or argmin along one dimension."""
-    if op.name != "stablehlo.reduce" or len(op.operands) != 4 or len(op.attrs["dimensions"]) != 1:
+    if len(op.operands) != 4 or len(op.attrs["dimensions"]) != 1:
         return None
     positions, start = producer(op.operands[1]), build.splat_value(producer(op.operands[3]))
     if positions is None or positions.attrs.get("iota_dimension") != op.attrs["dimensions"][0]:

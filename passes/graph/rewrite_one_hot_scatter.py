@@ -28,7 +28,7 @@ from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 
 def rewrite_one_hot_scatter(graph: Graph) -> Graph:
     """The graph with one-hot scatters replaced. Expects canonicalized indices (iotas visible as such)."""
-    return rewrite(graph, _rule)
+    return rewrite(graph, _rule, of=("stablehlo.scatter",))
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _scattered(op: Op) -> tuple[int, ...]:
 
 def _parse(op: Op, producer: Producer) -> _Scatter | None:
     """The scatter, when its operand is a splat and its combiner adds or overwrites."""
-    if op.name != "stablehlo.scatter" or len(op.operands) != 3:
+    if len(op.operands) != 3:
         return None
     operand, indices, updates = op.operands
     value, adds = splat_value(producer(operand)), monoid_of(op.regions[0]) == "stablehlo.add"

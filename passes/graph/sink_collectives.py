@@ -15,13 +15,13 @@ from dataclasses import replace
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.ops.collective import SUMMED
-from jstitch.passes.base.rewrite import Producer, Replacement, is_loop, rewrite
+from jstitch.passes.base.rewrite import Producer, Replacement, has, is_loop, rewrite
 from jstitch.passes.graph.sink_sums import SUM, Sum, sums_of
 
 
 def sink_collectives(graph: Graph) -> Graph:
     """The graph with the sums over devices of such loops behind them."""
-    return rewrite(graph, _rule) if any(op.name == SUMMED for op in graph.walk()) else graph
+    return rewrite(graph, _rule) if has(graph, SUMMED) else graph
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:

@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import build
+from jstitch.ir.ops import WHILE, build
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.product_side import PRODUCT, Side
-from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
+from jstitch.passes.base.rewrite import Producer, Replacement, has, rewrite
 from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.find_recurrence import takes_loops
 from jstitch.passes.graph.turn_stacks import TurnStacks, product_of_turns, turns_of
@@ -34,10 +34,10 @@ UPDATE = "stablehlo.dynamic_update_slice"
 
 def sink_products(graph: Graph, context: Context) -> Graph:
     """The graph with such products behind their loops."""
-    if not takes_loops(context):
+    if not (takes_loops(context) and has(graph, WHILE)):
         return graph
     live = dce(graph)  # what nobody reads is no reader of a product
-    found = rewrite(live, _rule)
+    found = rewrite(live, _rule, of=(WHILE,))
     return graph if found is live else found
 
 

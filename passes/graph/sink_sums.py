@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import OpClass, build, lookup
+from jstitch.ir.ops import WHILE, OpClass, build, lookup
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.context import Context
-from jstitch.passes.base.rewrite import Producer, Replacement, is_control, rewrite
+from jstitch.passes.base.rewrite import Producer, Replacement, has, rewrite
 from jstitch.passes.graph.count_turns import count_turns
 from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.find_recurrence import takes_loops
@@ -41,16 +41,14 @@ class Sum:
 
 def sink_sums(graph: Graph, context: Context) -> Graph:
     """The graph with the sums of such loops behind them, where loops may be kernels."""
-    if not takes_loops(context):
+    if not (takes_loops(context) and has(graph, WHILE)):
         return graph
     live = dce(graph)  # what nobody reads is no reader of a sum
-    found = rewrite(live, _rule)
+    found = rewrite(live, _rule, of=(WHILE,))
     return graph if found is live else found
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:
-    if not is_control(op) or len(op.regions) != 2 or not op.regions[0].inputs:
-        return None
     body = op.regions[1]
     sums = _sums(body)
     gone = {o for s in sums for o in s.ops}

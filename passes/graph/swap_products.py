@@ -13,18 +13,20 @@ from dataclasses import replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.passes.base.product_side import PRODUCT, SIDES, Side
-from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
+from jstitch.passes.base.rewrite import Producer, Replacement, has, rewrite
 
 TRANSPOSE = "stablehlo.transpose"
 
 
 def swap_products(graph: Graph) -> Graph:
     """The graph without transpositions that exchange rows and columns of products nobody else reads."""
+    if not (has(graph, PRODUCT) and has(graph, TRANSPOSE)):
+        return graph
     outputs = (v for op in graph.walk() for region in op.regions for v in region.outputs)
     read = Counter[Value]((*graph.outputs, *outputs, *(v for op in graph.walk() for v in op.operands)))
 
     def rule(op: Op, producer: Producer) -> Replacement | None:
-        if op.name != TRANSPOSE or read[op.operands[0]] > 1:
+        if read[op.operands[0]] > 1:
             return None
         product = producer(op.operands[0])
         if product is None or product.name != PRODUCT or not _is_even(product):
@@ -33,7 +35,7 @@ def swap_products(graph: Graph) -> Graph:
             return None
         return Replacement(op.results, (_swapped(product, op),))
 
-    return rewrite(graph, rule)
+    return rewrite(graph, rule, of=(TRANSPOSE,))
 
 
 def _is_even(product: Op) -> bool:

@@ -27,7 +27,7 @@ Dims = tuple[int, ...]
 
 def turn_products(graph: Graph, context: Context) -> Graph:
     """The graph with batched products of operands in the order that libraries take, where that matters."""
-    return rewrite(graph, _rule) if context.profile.products else graph
+    return rewrite(graph, _rule, of=(PRODUCT,)) if context.profile.products else graph
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class _Side:
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:
-    if op.name != PRODUCT or not op.attrs["lhs_batching_dimensions"]:
+    if not op.attrs["lhs_batching_dimensions"]:
         return None
     sides = [_side(op, number) for number in (0, 1)]
     turned = [side.order != tuple(range(len(side.order))) and _is_made(side, producer) for side in sides]

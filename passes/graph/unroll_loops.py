@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import OpClass, lookup
+from jstitch.ir.ops import WHILE, OpClass, lookup
 from jstitch.ir.ops.build import splat_value
 from jstitch.ir.ops.evaluate import run_op
 from jstitch.ir.scope import in_turn
@@ -34,12 +34,10 @@ def unroll_loops(graph: Graph, *, trips: int = MAX_TRIPS, ops: int = MAX_OPS) ->
 
     trips: of a loop, at most. ops: of a loop after unrolling, at most.
     """
-    return rewrite(graph, partial(_rule, most_trips=trips, most_ops=ops))
+    return rewrite(graph, partial(_rule, most_trips=trips, most_ops=ops), of=(WHILE,))
 
 
 def _rule(op: Op, producer: Producer, *, most_trips: int, most_ops: int) -> Replacement | None:
-    if op.name != "stablehlo.while":
-        return None
     condition, body = op.regions
     if not all(map(_is_kernel_op, (*condition.ops, *body.ops))):
         return None

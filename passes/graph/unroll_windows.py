@@ -29,11 +29,11 @@ MAX_WINDOW = 32  # elements
 
 def unroll_windows(graph: Graph, *, elements: int = MAX_WINDOW) -> Graph:
     """The graph with reductions over windows of at most so many elements written out."""
-    return rewrite(graph, partial(_rule, most=elements))
+    return rewrite(graph, partial(_rule, most=elements), of=("stablehlo.reduce_window",))
 
 
 def _rule(op: Op, producer: Producer, *, most: int) -> Replacement | None:
-    if op.name != "stablehlo.reduce_window" or "monoid" not in op.attrs:
+    if "monoid" not in op.attrs:
         return None
     builder = _Builder(op, most)
     if not builder.fits or (builder.pads and not is_identity(op, producer)):

@@ -30,11 +30,11 @@ LOOP = 100  # what XLA takes for an element of the operand, in elements of a win
 
 def write_selections(graph: Graph, context: Context) -> Graph:
     """The graph without selections from small windows, whose sources are added up."""
-    return graph if context.machine.device is not None else rewrite(graph, _rule)
+    return graph if context.machine.device is not None else rewrite(graph, _rule, of=(SELECTION,))
 
 
 def _rule(op: Op, producer: Producer) -> Replacement | None:
-    if op.name != SELECTION or op.uses != op.operands:
+    if op.uses != op.operands:
         return None
     (x, source, _), (select, scatter) = op.operands, op.regions
     sums = [(inner.name, inner.operands) for inner in scatter.ops] == [("stablehlo.add", scatter.inputs)]

@@ -26,12 +26,10 @@ LIBRARY = 250  # what XLA takes for an element, in elements of a window
 
 def write_sorts(graph: Graph, context: Context) -> Graph:
     """The graph without sorts of at most MOST elements, where kernels can compare them."""
-    return graph if context.machine.device is not None else rewrite(graph, _rule)
+    return graph if context.machine.device is not None else rewrite(graph, _rule, of=(SORT,))
 
 
 def _rule(op: Op, _: Producer) -> Replacement | None:
-    if op.name != SORT:
-        return None
     x = op.operands[0]
     few = x.shape and 2 <= x.shape[_dim(op)] <= MOST and x.tensor.size > 0
     own = op.uses == op.operands  # the comparison reads nothing else

@@ -39,12 +39,10 @@ GROUP, TERM, GRADIENT_TERM = 90, 5, 9
 
 def write_taps(graph: Graph, context: Context) -> Graph:
     """The graph without convolutions of few terms, and gradients of such by their kernels."""
-    return graph if context.machine.device is not None else rewrite(graph, _rule)
+    return graph if context.machine.device is not None else rewrite(graph, _rule, of=(CONVOLUTION,))
 
 
 def _rule(op: Op, _: Producer) -> Replacement | None:
-    if op.name != CONVOLUTION:
-        return None
     conv = Convolution(op)
     writer = _Taps(conv) if conv.batch_groups == 1 else _KernelTaps(conv)
     if not (conv.makes_floats and writer.fits):

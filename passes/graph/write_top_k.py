@@ -32,11 +32,11 @@ LEAST, REST = -(1 << 31), (1 << 31) - 1
 
 def write_top_k(graph: Graph, context: Context) -> Graph:
     """The graph without `top_k` of at most MOST elements, where kernels can find them."""
-    return graph if context.machine.device is not None else rewrite(graph, _rule)
+    return graph if context.machine.device is not None else rewrite(graph, _rule, of=(TOP_K,))
 
 
 def _rule(op: Op, _: Producer) -> Replacement | None:
-    if op.name != TOP_K or op.operands[0].tensor.dtype not in {*AS_F32, DType.S32}:
+    if op.operands[0].tensor.dtype not in {*AS_F32, DType.S32}:
         return None
     values, places = op.results
     wanted = values.tensor.shape[-1]

@@ -16,6 +16,7 @@ from jstitch.codegen.cpu import math
 from jstitch.codegen.cpu.panel import PANEL_BYTES
 
 ARGUMENTS = 15
+FIXED = 16  # drawn products, of code for their sizes
 
 
 TYPES: dict[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
@@ -33,15 +34,32 @@ def compiled(left: str, right: str) -> Any:
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * ARGUMENTS)(run.address), run
 
 
-def multiply(c: np.ndarray, a: np.ndarray, b: np.ndarray, at: tuple[int, int, int] = (0, 0, 0)) -> None:
-    """c = a @ b for views of whatever strides; at: what is added to each address and taken from it again."""
+def of_sizes(left: str, right: str, rows: int, columns: int, depth: int) -> Any:
+    """The same, for products of one size, which is known when it is compiled: as kernels have them."""
+    product = math.functions()[f"multiply_{left}_{right}"]
+
+    @cfunc(types.void(*[types.int64] * ARGUMENTS))
+    def run(c, c_at, a, a_at, b, b_at, panel, c_row, a_row, a_col, b_row, b_col, m, n, k):  # type: ignore[no-untyped-def]
+        product(c, c_at, a, a_at, b, b_at, panel, c_row, a_row, a_col, b_row, b_col, rows, columns, depth)
+
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * ARGUMENTS)(run.address), run
+
+
+def multiply(
+    c: np.ndarray, a: np.ndarray, b: np.ndarray, at: tuple[int, int, int] = (0, 0, 0), fixed: bool = False
+) -> None:
+    """c = a @ b for views of whatever strides; at: what is added to each address and taken from it again.
+
+    fixed: by code for these sizes only.
+    """
     panel = np.full(PANEL_BYTES // 4, np.nan, np.float32)
     strides = [s // x.itemsize for x in (c, a, b) for s in x.strides]
     del strides[1]
     places = [x for m, n in zip((c, a, b), at, strict=True) for x in (m.ctypes.data - m.itemsize * n, n)]
     sizes = (*c.shape, a.shape[1])
     names = [name for x in (a, b) for name, kind in TYPES.items() if x.dtype == kind]
-    compiled(*names)[0](*places, panel.ctypes.data, *strides, *sizes)
+    function, _ = of_sizes(*names, *sizes) if fixed else compiled(*names)
+    function(*places, panel.ctypes.data, *strides, *sizes)
 
 
 def matrix(random: Random, rows: int, columns: int, seed: int) -> np.ndarray:
@@ -64,7 +82,8 @@ def test_drawn_products(seed: int) -> None:
     a, b = matrix(random, m, k, seed), matrix(random, k, n, seed + 1)
     whole = np.full((m + 2, n + 5), 7.0, np.float32)
     c = whole[1 : m + 1, 2 : n + 2]
-    multiply(c, a, b, (random.randrange(99), random.randrange(99), random.randrange(99)))
+    at = (random.randrange(99), random.randrange(99), random.randrange(99))
+    multiply(c, a, b, at, fixed=seed < FIXED)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     np.testing.assert_allclose(c, exact, rtol=1e-5, atol=1e-5 * k**0.5)
     c[...] = 7.0

@@ -12,6 +12,7 @@ from jstitch.ir.ops.definition import Arrays, OpClass, OpDef, define
 from jstitch.ir.ops.evaluate import captured, evaluate
 from jstitch.ir.types import DType
 
+WHILE = "stablehlo.while"
 KERNEL = "jstitch.kernel"
 NO_FUSE = "jstitch.no_fuse"
 UNSET = "jstitch.unset"
@@ -52,7 +53,7 @@ def _unset(op: Op) -> Arrays:
     return (np.full(kind.nbytes, 0xFF, np.uint8).view(kind.dtype.numpy).reshape(kind.shape),)
 
 
-define(OpDef("stablehlo.while", OpClass.CONTROL, _while))
+define(OpDef(WHILE, OpClass.CONTROL, _while))
 define(OpDef("stablehlo.case", OpClass.CONTROL, _case))
 define(OpDef("stablehlo.if", OpClass.CONTROL, _if))
 define(OpDef(KERNEL, OpClass.OPAQUE, _whole))

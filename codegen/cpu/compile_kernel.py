@@ -36,24 +36,25 @@ def load_text(source: KernelSource) -> dict[str, Any]:
 
     Raises SyntaxError for a text that would do anything but define functions.
     """
-    _require_plain(source.text)
+    tree = _plain(source.text)
     filename = f"<jstitch {source.name} {source.digest[:8]}>"
     # tracebacks and Numba's errors quote lines of the text
     linecache.cache[filename] = (len(source.text), None, source.text.splitlines(keepends=True), filename)
     module = ModuleType(f"jstitch_{source.name}")
     module.__dict__.update(math.functions())
     module.__file__ = filename
-    exec(compile(source.text, filename, "exec"), module.__dict__)
+    exec(compile(tree, filename, "exec"), module.__dict__)
     return module.__dict__
 
 
-def _require_plain(text: str) -> None:
-    """Texts come with exported programs and from dumps, too: loading one runs nothing of it.
+def _plain(text: str) -> ast.Module:
+    """The text, parsed. Texts come with exported programs and from dumps, too: loading one runs nothing of it.
 
     Raises SyntaxError for what is neither an import that the emitter writes nor a function, which has nothing
     that is evaluated where it is defined.
     """
-    for node in ast.parse(text).body:
+    tree = ast.parse(text)
+    for node in tree.body:
         match node:
             case ast.ImportFrom(module=str(module), names=names, level=0):
                 known = math.functions().keys() if module == MATH else MODULES.get(module, ())
@@ -65,6 +66,7 @@ def _require_plain(text: str) -> None:
         if not good:
             found = ast.unparse(node)[:80]
             raise SyntaxError(f"expected the text of a kernel, functions and no more, found {found!r}")
+    return tree
 
 
 def _all(args: ast.arguments) -> list[ast.arg]:

@@ -7,6 +7,7 @@ kernel of any number of buffers needs only 2 x BITS scopes and lists of BITS ent
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 BITS = 12
@@ -17,18 +18,19 @@ CONSTANTS = SCOPES  # the scope of the functions' own tables
 def _scopes(module: Any, number: int) -> Any:
     """The metadata list of one scope per domain: (bit, value of that bit in `number`)."""
     # kept on the module: its nodes refer to it, so a table elsewhere would keep every module alive
-    lists = vars(module).setdefault("_jstitch_scopes", {})
-    if number not in lists:
-        lists[number] = _write_scopes(module, number)
-    return lists[number]
+    known = vars(module).setdefault("_jstitch_scopes", {})
+    if not known:
+        known.update((("bit", bit, value), node) for bit, value, node in _write_bits(module))
+    if number not in known:
+        known[number] = module.add_metadata([known["bit", bit, number >> bit & 1] for bit in range(BITS)])
+    return known[number]
 
 
-def _write_scopes(module: Any, number: int) -> Any:
-    nodes = []
+def _write_bits(module: Any) -> Iterator[tuple[int, int, Any]]:
     for bit in range(BITS):
         domain = module.add_metadata([f"jstitch.bit{bit}"])
-        nodes.append(module.add_metadata([f"jstitch.bit{bit}.{number >> bit & 1}", domain]))
-    return module.add_metadata(nodes)
+        for value in (0, 1):
+            yield bit, value, module.add_metadata([f"jstitch.bit{bit}.{value}", domain])
 
 
 def tag(instruction: Any, module: Any, scope: int) -> None:

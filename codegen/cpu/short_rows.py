@@ -23,8 +23,10 @@ DIVISIONS = frozenset(("quotient", "remainder_pos"))
 
 def rows_are_short(function: ast.FunctionDef, arena_bytes: int) -> bool:
     """Whether all rows of a phase's function are, and tiles lie between loops over their elements."""
+    if not 0 < arena_bytes <= MOST_TILES:
+        return False
     rows = [n for n in ast.walk(function) if isinstance(n, ast.For) and turns(n) is None]
-    if not rows or arena_bytes > MOST_TILES or any(map(_divides, rows)) or not _has_places(function):
+    if not rows or any(map(_divides, rows)) or not _has_places(function):
         return False
     written = [_written_out(row) for row in rows]
     most = max(elements for elements, _ in written)

@@ -48,10 +48,11 @@ def load_text(source: KernelSource) -> dict[str, Any]:
 
 
 def _plain(text: str) -> ast.Module:
-    """The text, parsed. Texts come with exported programs and from dumps, too: loading one runs nothing of it.
+    """The text, parsed.
 
-    Raises SyntaxError for what is neither an import that the emitter writes nor a function, which has nothing
-    that is evaluated where it is defined.
+    Texts come with exported programs and from dumps, too: loading one runs nothing of it. Raises SyntaxError
+    for what is neither an import that the emitter writes nor a function, which has nothing that is evaluated
+    where it is defined.
     """
     tree = ast.parse(text)
     for node in tree.body:

@@ -31,6 +31,7 @@ LONG = (
     "dialog",
     "speech",
     "dien_train",
+    "dien_infer",
     "crnn",
     "transformer_train",
     "bert_train",

@@ -21,6 +21,7 @@ from jstitch.demo.training import TrainingConfig, initial_state, train_step
 from jstitch.frontend.exporter import export_module
 from jstitch.frontend.mlir import module_bytes, parse_module, stablehlo
 
+pytestmark = pytest.mark.once  # commands begin at a module
 LARGE = 20_000  # ops
 FOREIGN = Path(__file__).with_name("foreign.mlir")
 

@@ -186,7 +186,7 @@ def test_written_out_kernels_are_the_graph_that_they_were_made_of(tmp_path: Path
 
 
 SMALL = (
-    Block("encoder", 256, 2, 16, bias=True),
+    pytest.param(Block("encoder", 256, 2, 16, bias=True), marks=pytest.mark.slow),  # XLA is asked most often
     Block("decoder", 256, 2, 16, "bfloat16", "silu", bias=False, first=True, groups=2),
     Block("decode", 256, 4, 1, "bfloat16", "silu", bias=False, first=True, groups=2, cached=64),
 )

@@ -105,8 +105,13 @@ def batch_norm(x: Array, gamma: Array, beta: Array) -> Array:
     return (x - x.mean(0)) * jax.lax.rsqrt(x.var(0) + 1e-5) * gamma + beta
 
 
+LARGE = (0, 5, 12)  # many rows, which are interpreted one by one
+
+
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(n, marks=pytest.mark.slow if n in LARGE else ()) for n in range(16)]
+)
 def test_kernels_in_strips_compute_the_same(seed: int, target: str) -> None:
     f, args = program(seed, target)
     context = on(TARGETS[target], verify=True)

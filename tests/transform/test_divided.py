@@ -131,7 +131,24 @@ def _spec(layout: str, name: str, leaf: np.ndarray) -> P:
     return TENSOR.get(name, P()) if layout in ("tensor", "sequence") else P()
 
 
-@pytest.mark.parametrize("layout", ["data", "full", "tensor", "sequence"])
+LAYOUTS = ("data", "full", "tensor", "sequence")
+QUICK = {
+    ("8", "data"),
+    ("8", "full"),
+    ("4x2", "full"),
+    ("4x2", "tensor"),
+    ("2x2x2", "tensor"),
+    ("2x2x2", "sequence"),
+}
+
+
+def steps() -> list[Any]:
+    """Every layout on every mesh, as quick or slow tests; each is quick on one mesh at least."""
+    pairs = [(mesh, layout) for mesh in MESHES for layout in LAYOUTS]
+    return [pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow) for pair in pairs]
+
+
+@pytest.mark.parametrize(("mesh", "layout"), steps(), indirect=["mesh"])
 def test_a_training_step(mesh: Mesh, layout: str) -> None:
     if layout in ("tensor", "sequence") and "model" not in mesh.axis_names:
         mesh = mesh_of(data=2, model=4)

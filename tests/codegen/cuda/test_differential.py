@@ -1,6 +1,6 @@
 """Random programs on every machine: Graph interpreter, CPU backend, lockstep simulator, PTX interpreter.
 
-The quick share runs 640 programs in the simulator, and a fixed part of them on the two machines that compile.
+The quick share runs 520 programs in the simulator, and a fixed part of them on the two machines that compile.
 The sweep (`pytest -m slow tests/codegen/cuda`) takes JSTITCH_FUZZ_PROGRAMS programs (5,000 unless set)
 through all of them, of which this process runs the share JSTITCH_FUZZ_SHARD = "k/n" (k counts from 0).
 """
@@ -42,9 +42,9 @@ class Kind:
 KINDS = {
     "small": Kind(make_program, 200, 2),
     "medium": Kind(lambda seed: make_program(seed, Limits(elements=4096)), 120, 2),
-    "large": Kind(make_large, 200, 3),
-    "columns": Kind(make_columns, 80, 4),
-    "many lanes": Kind(make_many_lanes, 40, 5),
+    "large": Kind(make_large, 120, 3),
+    "columns": Kind(make_columns, 60, 4),
+    "many lanes": Kind(make_many_lanes, 20, 10),
 }
 
 

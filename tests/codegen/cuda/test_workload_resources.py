@@ -53,7 +53,7 @@ class Estimate:
         return abs(self.estimated - self.assigned) <= max(8, 0.2 * self.assigned)
 
 
-LONG = ("lamb",)  # takes ptxas two minutes: in the sweep below only
+LONG = ("lamb", "lion", "vae_step")  # ptxas takes up to two minutes: in the sweep below only
 
 
 @pytest.mark.parametrize("name", [name for name in WORKLOADS if name not in LONG])

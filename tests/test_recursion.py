@@ -165,7 +165,7 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.ir.verify:_verify": REGIONS,
     "jstitch.options:CompileOptions.replace": OTHER,
     "jstitch.passes.base.rewrite:_Rewriter._op": REGIONS,
-    "jstitch.passes.base.rewrite:map_frames": REGIONS,
+    "jstitch.passes.base.rewrite:_mapped": REGIONS,
     "jstitch.passes.explore.contracted_cycles:Contraction.cycles": OTHER,
     "jstitch.passes.explore.explore_patterns:_Explorer._reduce": HALVES,
     "jstitch.passes.fuse.copy_returned:_in_loops": REGIONS,

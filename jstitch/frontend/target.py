@@ -60,9 +60,10 @@ def find_target(platform: str, options: CompileOptions) -> Target | str:
 
 
 def cpu_profile(options: CompileOptions) -> Profile:
-    """The shipped profile, with this machine's own numbers where they were measured."""
+    """The shipped profile, with this machine's own numbers where they were measured, and this JAX's XLA's."""
     machine = store.load(store.place(options.cache_dir)) if options.calibrated else None
-    return profile.CPU if machine is None else replace(profile.CPU, machine=machine)
+    machine = replace(machine or profile.CPU.machine, reads_vectors=jax.__version_info__ >= (0, 12))
+    return replace(profile.CPU, machine=machine)
 
 
 def _restricted(profile: Profile, options: CompileOptions) -> Profile:

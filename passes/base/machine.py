@@ -45,7 +45,8 @@ class Machine:
     Of XLA's code: serial_work: cycles below which nobody's kernel runs on several cores; xla_serial_work:
     below which XLA runs a loop on one. xla_cycles, xla_narrow: of its loops against ours, and of narrow
     floats. seam_cycles, window_cycles: of an element of a concatenate, of one element of a window.
-    reads_fuse: it fuses what a reduction reads into it.
+    reads_fuse: it fuses what a reduction reads into it. reads_vectors: it has vectors for circular functions
+    there, and only there.
 
     Of GPUs: sector_bytes: that memory moves for one element whose neighbours no thread next to it wants; 0
     where a cache keeps them. device: the GPU, where the machine is one.
@@ -65,6 +66,7 @@ class Machine:
     seam_cycles: float = 10.0
     window_cycles: float = 8.0
     reads_fuse: bool = False
+    reads_vectors: bool = False
     sector_bytes: int = 0
     vector_bytes: int = 32
     near_bytes: int = 1 << 19

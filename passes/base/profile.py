@@ -62,7 +62,7 @@ class Profile:
     products: bool = False
     sums: bool = False
     unset: bool = False
-    turns: int = 1
+    turns: int = 2
     keep_cost: float = 4.0
     look_up: float = 0.0
     reread_bytes: Callable[[Lane], int] | None = None

@@ -238,7 +238,30 @@ def xla_kernels(
     pattern = replace(pattern, ops=tuple(products_back(pattern.ops)))
     producers = {v: op for op in pattern.ops for v in op.results}
     materialised = _materialised(pattern, producers, machine)
-    return {v: _fusion_cost(v, producers, materialised, machine, most) for v in materialised}
+    fused = _fused(pattern, producers, materialised) if machine.reads_vectors else frozenset[Value]()
+    written = {v: None for v in materialised if v not in fused}
+    return {v: _fusion_cost(v, producers, written, machine, most, fused) for v in written}
+
+
+def _fused(
+    pattern: FusionPattern, producers: Mapping[Value, Op], materialised: Mapping[Value, None]
+) -> frozenset[Value]:
+    """Those that only reductions read, with circular functions in them: see Machine.reads_vectors."""
+    others = {v for op in pattern.ops if not is_reduction(op) for v in op.operands}
+    inner = materialised.keys() - others - {*pattern.outputs}
+    return frozenset(v for v in inner if _is_circular(v, producers, materialised))
+
+
+def _is_circular(value: Value, producers: Mapping[Value, Op], materialised: Mapping[Value, None]) -> bool:
+    todo, seen = [value], {value}
+    while todo:
+        op = producers[todo.pop()]
+        if lookup(op.name).reduced_cpi is not None:
+            return True
+        inner = [v for v in op.operands if v in producers and v not in materialised and v not in seen]
+        seen.update(inner)
+        todo += inner
+    return False
 
 
 def xla_makes(
@@ -284,9 +307,14 @@ def _fusion_cost(
     materialised: Mapping[Value, None],
     machine: Machine,
     most: float,
+    fused: frozenset[Value] = frozenset(),
 ) -> CostEstimate:
-    """One XLA kernel: everything up to values that are in memory already."""
+    """One XLA kernel: everything up to values that are in memory already.
+
+    fused: what goes into reductions, whose code for circular functions is another.
+    """
     op = producers[root]
+    reduced = not fused.isdisjoint(op.operands)
     turns, reads = {op: 1.0}, set[Value]()
     todo, seen = [op], set[Value]()
     while todo and len(seen) < most:
@@ -301,7 +329,9 @@ def _fusion_cost(
                     turns[maker] = again
                     todo.append(maker)
             seen.add(v)
-    cycles = sum(xla_work(made, machine) * (again if is_dear(made) else 1.0) for made, again in turns.items())
+    cycles = sum(
+        xla_work(made, machine, reduced) * (again if is_dear(made) else 1.0) for made, again in turns.items()
+    )
     cycles += sum(division_work(made, machine, producers, materialised) for made in turns)
     nbytes = root.tensor.nbytes + sum(v.tensor.nbytes for v in reads)
     alone = machine.serial_work <= cycles < machine.xla_serial_work and op.name != PRODUCT
@@ -330,10 +360,16 @@ def xla_repeats(op: Op, machine: Machine) -> float:
 
 
 @per_object
-def xla_work(op: Op, machine: Machine) -> float:
-    """Cycles of the op in XLA:CPU's loops, which measure slower than ours on some."""
+def xla_work(op: Op, machine: Machine, reduced: bool) -> float:
+    """Cycles of the op in XLA:CPU's loops, which measure slower than ours on some.
+
+    reduced: in what a reduction reads.
+    """
     if op.name == PRODUCT:
         return _library_work(op, machine)
+    each = lookup(op.name).reduced_cpi
+    if reduced and each is not None and op.result.tensor.dtype is DType.F32:
+        return each * op.result.tensor.size
     narrow = any(v.tensor.dtype.is_float and v.tensor.dtype.itemsize < 4 for v in op.operands)
     own = work(op, machine) * (machine.xla_narrow if narrow else machine.xla_cycles)
     return own + seam_work(op, machine) + _window_work(op, machine)

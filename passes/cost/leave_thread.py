@@ -29,7 +29,7 @@ def library_seconds(graph: Graph, machine: Machine) -> float:
     total = 0.0
     for op in graph.ops:
         if op.name == PRODUCT:
-            total += xla_work(op, machine) * machine.lane_cycle
+            total += xla_work(op, machine, False) * machine.lane_cycle
         elif op.name == CONVOLUTION:
             products = op.result.tensor.size * Convolution(op).terms
             total += products * LIBRARY_CYCLES * machine.lane_cycle

@@ -257,7 +257,7 @@ def _decide_written(table: FrameTable) -> None:
 def _price(table: FrameTable) -> None:
     """What each op costs XLA, and which values are better computed again than kept in memory."""
     pairs, machine = list(zip(table.ops, table.fusible, strict=True)), table.profile.machine
-    table.xla_work += [xla_work(op, machine) if fusible else 0.0 for op, fusible in pairs]
+    table.xla_work += [xla_work(op, machine, False) if fusible else 0.0 for op, fusible in pairs]
     table.xla_repeats += [xla_repeats(op, machine) if fusible else 1.0 for op, fusible in pairs]
     table.xla_all += [0.0] * len(table.ops)
     again: list[float] = [1.0] * len(table.values)

@@ -7,8 +7,8 @@
 On a GPU a turn of a scan is a handful of launches, of which one only counts; and what ends one turn can share
 a kernel with what begins the next. What every turn makes anew from what it carries, such as the caches of
 beams that a search goes on with, goes back and forth between two places in two turns; after one it is copied
-back. Loops are taken whose trip count follows from constants and has a divisor, but no kernel can be as they
-are.
+back. On a CPU only loops are taken that carry such values, and large ones: a stencil's. Loops are taken whose
+trip count follows from constants and has a divisor, but no kernel can be as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import WHILE, build
+from jstitch.ir.ops import WHILE, OpClass, build, lookup
 from jstitch.ir.ops.effects import has_effects
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.context import Context
@@ -30,6 +30,8 @@ from jstitch.passes.graph.unroll_loops import write_out
 
 MAX_OPS = 1000  # of a body with all its turns
 PAIR_OPS = 3000  # of a body with two
+COPIED = 1 << 16  # bytes: copying fewer is lost among what a turn's kernels take
+IN_KERNELS = (OpClass.LIGHT, OpClass.EXPENSIVE, OpClass.SHAPE, OpClass.INDEX, OpClass.REDUCTION)
 
 
 def unroll_turns(graph: Graph, context: Context) -> Graph:
@@ -37,7 +39,10 @@ def unroll_turns(graph: Graph, context: Context) -> Graph:
     turns = context.profile.turns
     if turns <= 1 or not has(graph, WHILE):
         return graph
-    return rewrite(graph, partial(_rule, wanted=turns, whole=_kernels(graph, context)), of=(WHILE,))
+    rule = partial(_rule, wanted=turns, whole=_kernels(graph, context))
+    if context.machine.device is None:
+        return rewrite(graph, lambda op, producer: rule(op, producer) if _copies(op) else None, of=(WHILE,))
+    return rewrite(graph, rule, of=(WHILE,))
 
 
 def _kernels(graph: Graph, context: Context) -> Set[Value]:
@@ -69,6 +74,29 @@ def _rule(op: Op, producer: Producer, wanted: int, whole: Set[Value]) -> Replace
     body = _several(op.regions[1], counter, turns, op.scope)
     new = replace(op, regions=(op.regions[0], body))
     return Replacement(op.results, (new,))
+
+
+def _copies(loop: Op) -> bool:
+    """Whether a kernel of a turn would make a large carried value of its own elements at other places."""
+    body = loop.regions[1]
+    pairs = zip(body.inputs, body.outputs, strict=True)
+    return any(_is_moved(body, old, new) for old, new in pairs if _is_large(old))
+
+
+def _is_large(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.tensor.nbytes >= COPIED
+
+
+def _is_moved(body: Graph, old: Value, new: Value) -> bool:
+    """Whether `new` is made of `old` by ops of kernels, of elements that are not all at their own place."""
+    moved = {old: False}
+    for op in body.ops:
+        kind = lookup(op.name).op_class
+        found = [moved[v] for v in op.operands if v in moved]
+        if found and kind in IN_KERNELS:
+            moves = not (kind.is_elementwise or lookup(op.name).in_place)
+            moved.update(dict.fromkeys(op.results, moves or any(found)))
+    return moved.get(new, False)
 
 
 def _is_simple(op: Op) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,12 +13,13 @@ import numpy as np
 import pytest
 from jax import lax
 
+import jstitch
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
-from jstitch.passes.fuse.unroll_turns import MAX_OPS, PAIR_OPS, unroll_turns
+from jstitch.passes.fuse.unroll_turns import COPIED, MAX_OPS, PAIR_OPS, unroll_turns
 from jstitch.passes.graph.keep_counters import LEFT, keep_counters
 from jstitch.passes.pipeline import frames, run
 from tests.contexts import CPU, on
@@ -26,6 +28,7 @@ from tests.passes.test_updates_and_recomputation import run_contracted
 
 H200 = on(WHOLE.profile, without=("recurrences",))
 """Loops here would be kernels as they are."""
+PAIRS = on(CPU.profile, without=("recurrences",))
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
 Loop = Callable[..., Any]
@@ -117,6 +120,59 @@ def test_what_is_a_kernel_keeps_its_turns() -> None:
 def test_the_cpu_keeps_turns() -> None:
     graph = graph_of(counted(28), X)
     assert unroll_turns(graph, CPU) is graph
+
+
+def stencil(trips: int, size: int, moves: bool = True) -> tuple[Loop, np.ndarray]:
+    """Turns that add neighbours, or change every element by itself."""
+
+    def turn(i: Any, x: Any) -> Any:
+        return jnp.sin(x + jnp.pad(x, 1)[2:]) if moves else jnp.sin(x + 1.0)
+
+    return lambda x: lax.fori_loop(0, trips, turn, x), np.linspace(-1, 1, size, dtype=np.float32)
+
+
+LARGE = COPIED // 4
+
+
+@pytest.mark.parametrize(
+    ("trips", "size", "moves", "turns"),
+    [
+        (6, LARGE, True, 2),
+        (7, LARGE, True, 1),
+        (6, LARGE - 1, True, 1),
+        (6, LARGE, False, 1),
+        (2, LARGE, True, 1),
+    ],
+)
+def test_the_cpu_has_two_of_what_is_copied_back(trips: int, size: int, moves: bool, turns: int) -> None:
+    f, x = stencil(trips, size, moves)
+    before = graph_of(f, x)
+    after = check(unroll_turns(before, PAIRS), "unroll_turns")
+    assert [sum(op.name == "stablehlo.sine" for op in loop.regions[1].ops) for loop in loops(after)] == [
+        turns
+    ]
+    np.testing.assert_array_equal(interpret(after, [x])[0], interpret(before, [x])[0])
+
+
+def test_pairs_of_turns_compute_the_same() -> None:
+    """Odd and even numbers of turns, forwards and back, of two fields that read each other's neighbours."""
+
+    def waves(x: Any, trips: int) -> Any:
+        def turn(_: Any, state: Any) -> Any:
+            now, before = state
+            wide = jnp.pad(now, 1)
+            around = wide[2:, 1:-1] + wide[:-2, 1:-1] + wide[1:-1, 2:] + wide[1:-1, :-2] - 4 * now
+            return 2 * now - before + 0.1 * around, now
+
+        return lax.fori_loop(0, trips, turn, (x, jnp.zeros_like(x)))
+
+    x = np.random.default_rng(0).standard_normal((130, 131), np.float32)
+    for trips in (8, 9):
+        f = partial(waves, trips=trips)
+        found, expected = jstitch.jit(f)(x), jax.jit(f)(x)
+        assert jstitch.last_report()[-1].kernels
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
 def test_one_addition_counts_all_turns() -> None:

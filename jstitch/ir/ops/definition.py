@@ -58,7 +58,8 @@ class OpDef:
     reassociated: the function that computes it on floats, free to be vectorised where it accumulates.
     in_place: XLA writes the result in the first operand's memory; a kernel would copy all of it.
     flops: arithmetic per element. cpi: cycles per instruction class, relative to an add. cpu_cpi: the same
-        of the CPU backend's form where it differs much, measured on 8 lanes of float32 (AVX2).
+        of the CPU backend's form where it differs much, measured on 8 lanes of float32 (AVX2). reduced_cpi:
+        of XLA:CPU's form in what its sums read, where that is much faster than ours (Machine.reads_vectors).
     domain: the interval test inputs are drawn from, where the op is smooth.
     propagate: schedule propagation (propagation.py); None: the rule of the op's class.
     """
@@ -77,6 +78,7 @@ class OpDef:
     flops: float = 1.0
     cpi: float = 1.0
     cpu_cpi: float | None = None
+    reduced_cpi: float | None = None
     domain: tuple[float, float] = (-4.0, 4.0)
     propagate: Callable[[Op, Schedule], tuple[Schedule | None, ...] | str] | None = None
 

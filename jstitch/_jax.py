@@ -32,6 +32,9 @@ from jax.extend.core.primitives import jit_p
 
 Rule = Callable[..., Sequence[Any]]
 
+# XLA:CPU's reductions have vectors for circular functions (Machine.reads_vectors).
+READS_VECTORS = jax.__version_info__ >= (0, 12)
+
 # `jax.jit(inline=...)`: while tracing, or not by JAX. An enum from 0.12 on, a bool before.
 INLINE_EARLY: Any = jax.Inline.JAX_EARLY if hasattr(jax, "Inline") else True
 INLINE_NEVER: Any = jax.Inline.AUTO if hasattr(jax, "Inline") else False

@@ -14,6 +14,7 @@ from functools import cache, partial
 
 import jax
 
+from jstitch import _jax
 from jstitch.calibration import store
 from jstitch.codegen.backend import Backend
 from jstitch.codegen.cpu.backend import CpuBackend
@@ -60,10 +61,15 @@ def find_target(platform: str, options: CompileOptions) -> Target | str:
 
 
 def cpu_profile(options: CompileOptions) -> Profile:
-    """The shipped profile, with this machine's own numbers where they were measured, and this JAX's XLA's."""
+    """The shipped profile, with this machine's own numbers where they were measured."""
     machine = store.load(store.place(options.cache_dir)) if options.calibrated else None
-    machine = replace(machine or profile.CPU.machine, reads_vectors=jax.__version_info__ >= (0, 12))
-    return replace(profile.CPU, machine=machine)
+    return _as_xla_is(profile.CPU if machine is None else replace(profile.CPU, machine=machine))
+
+
+@cache
+def _as_xla_is(known: Profile) -> Profile:
+    """The profile, with what depends on the version of XLA."""
+    return replace(known, machine=replace(known.machine, reads_vectors=_jax.READS_VECTORS))
 
 
 def _restricted(profile: Profile, options: CompileOptions) -> Profile:

@@ -7,8 +7,9 @@
 On a GPU a turn of a scan is a handful of launches, of which one only counts; and what ends one turn can share
 a kernel with what begins the next. What every turn makes anew from what it carries, such as the caches of
 beams that a search goes on with, goes back and forth between two places in two turns; after one it is copied
-back. On a CPU only loops are taken that carry such values, and large ones: a stencil's. Loops are taken whose
-trip count follows from constants and has a divisor, but no kernel can be as they are.
+back. On a CPU only loops are taken that carry such values, and large ones, a stencil's: two turns, after one
+ahead of the loop where their number is odd. Loops are taken whose trip count follows from constants and has a
+divisor, but no kernel can be as they are.
 """
 
 from __future__ import annotations
@@ -68,12 +69,25 @@ def _rule(op: Op, producer: Producer, wanted: int, whole: Set[Value]) -> Replace
         return None
     size = len(op.regions[1].ops)
     most = min(wanted, max(MAX_OPS // max(1, size), 2 if 2 * size <= PAIR_OPS else 1))
+    ahead: list[Op] = []
+    if most == wanted == 2 and counter.trips % 2:  # every turn is copied back then, and one more is not
+        op, counter = _one_ahead(op, counter, ahead)
     turns = next((k for k in range(most, 1, -1) if counter.trips % k == 0 and counter.trips > k), 1)
     if turns == 1:
         return None
     body = _several(op.regions[1], counter, turns, op.scope)
     new = replace(op, regions=(op.regions[0], body))
-    return Replacement(op.results, (new,))
+    return Replacement(op.results, (*ahead, new))
+
+
+def _one_ahead(loop: Op, counter: Counter, ops: list[Op]) -> tuple[Op, Counter]:
+    """The loop without its first turn, which is appended to the ops."""
+    start = counter.start + counter.step
+    first = build.splat(loop.operands[counter.place].tensor, start)
+    carried = write_out(loop.regions[1], loop.operands, ops, loop.scope, 0)
+    ops.append(first.located(loop))
+    left = replace(loop, operands=_put(carried, counter.place, first.result))
+    return left, replace(counter, start=start, trips=counter.trips - 1)
 
 
 def _copies(loop: Op) -> bool:

@@ -138,7 +138,8 @@ LARGE = COPIED // 4
     ("trips", "size", "moves", "turns"),
     [
         (6, LARGE, True, 2),
-        (7, LARGE, True, 1),
+        (7, LARGE, True, 2),
+        (3, LARGE, True, 1),
         (6, LARGE - 1, True, 1),
         (6, LARGE, False, 1),
         (2, LARGE, True, 1),

@@ -29,7 +29,8 @@ from numba.extending import intrinsic
 from jstitch.codegen.cpu.expression import Value
 from jstitch.codegen.cpu.hint_loop import hint_loop, hint_short_loop, trips_of
 from jstitch.codegen.cpu.operators import CONTEXT, INT, TYPING, combine, constant_of, fill_tables, resolve
-from jstitch.codegen.cpu.short_rows import SHORT, rows_are_short
+from jstitch.codegen.cpu.processor import host_has
+from jstitch.codegen.cpu.short_rows import GATHERED, looked_up, rows_are_short, tiles_of
 from jstitch.runtime.numba_compiler import flags
 
 _WORD, _HALF = ir.IntType(64), ir.IntType(32)
@@ -95,7 +96,8 @@ class _Function:
         self, module: Any, symbol: str, node: ast.FunctionDef, names: Mapping[str, Any], arena_bytes: int
     ) -> None:
         self.node, self.globals, self.arena_bytes = node, names, arena_bytes
-        self.short = rows_are_short(node, arena_bytes)
+        self.short = rows_are_short(node, arena_bytes, host_has("avx2"))
+        self.tile_names = tiles_of(node) if self.short else frozenset[str]()
         self.tiles: dict[int, Any] = {}
         arguments = [a.arg for a in node.args.args]
         kind = ir.FunctionType(ir.VoidType(), [_WORD] * len(arguments))
@@ -169,7 +171,7 @@ class _Function:
         latch, trips = self.builder.branch(head), trips_of(lo, hi)
         if not self.short:
             hint_loop(latch, inside, number, trips)
-        elif trips is not None and trips <= SHORT:
+        elif trips is not None and trips <= GATHERED:
             hint_short_loop(latch)
         self.builder.position_at_end(after)
 
@@ -205,9 +207,22 @@ class _Function:
             ) if self.is_index(index):
                 short = types.int32 if name == "convert_s32" else types.uint32
                 return Operand(short, self.builder.add(self.narrow(index), self.hidden_zero()))
+            case ast.Call(ast.Name(name), [ast.Name(tile), ast.Call() as place, scope], []) if (
+                tile in self.tile_names and (count := looked_up(place))
+            ):
+                loads = [[ast.Name(tile), ast.Constant(n), scope] for n in range(count)]
+                return self.one_of(place, [self.call(self.globals.get(name), load) for load in loads])
             case ast.Call(ast.Name(name), arguments, []):
                 return self.call(self.globals.get(name), arguments)
         raise Unsupported(ast.unparse(node))
+
+    def one_of(self, place: ast.expr, operands: Sequence[Operand]) -> Operand:
+        """The operand with the place's number, which is one of theirs."""
+        number, (found, *others) = self.index(place), operands
+        for n, other in enumerate(others, 1):
+            is_it = self.builder.icmp_signed("==", number, _WORD(n))
+            found = Operand(found.type, self.builder.select(is_it, other.raw, found.raw))
+        return found
 
     def tile(self, offset: int) -> Operand:
         """The address of a tile of the arena, which is a variable of the function."""

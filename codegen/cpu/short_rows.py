@@ -7,7 +7,8 @@
             acc = add_reassoc(acc, load_f32(t, i, 2))              acc = t0 + t1 + t2
 
 LLVM does so by itself to loops of few turns, with loads and stores in groups that it shuffles, if no memory
-lies between the stages: the arena's tiles are variables of the function then.
+lies between the stages: the arena's tiles are variables of the function then. What is looked up in a tile, as
+a label's logit, is selected among all of its row.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ import ast
 from collections.abc import Iterator
 
 SHORT = 8  # elements of a row: the largest group that LLVM loads or stores as a whole
+GATHERED = 32  # of one that is only read: gathering those of 16 rows takes less than a masked vector of each
 MOST_TILES = 2048  # bytes
 MOST_STATEMENTS = 1000  # written out
 DIVISIONS = frozenset(("quotient", "remainder_pos"))
 
 
-def rows_are_short(function: ast.FunctionDef, arena_bytes: int) -> bool:
-    """Whether all rows of a phase's function are, and tiles lie between loops over their elements."""
+def rows_are_short(function: ast.FunctionDef, arena_bytes: int, gathers: bool = True) -> bool:
+    """Whether all rows of a phase's function are, and tiles lie between loops over their elements.
+
+    gathers: the processor can.
+    """
     if not 0 < arena_bytes <= MOST_TILES:
         return False
     rows = [n for n in ast.walk(function) if isinstance(n, ast.For) and turns(n) is None]
@@ -30,7 +35,16 @@ def rows_are_short(function: ast.FunctionDef, arena_bytes: int) -> bool:
         return False
     written = [_written_out(row) for row in rows]
     most = max(elements for elements, _ in written)
-    return 1 < most <= SHORT and sum(statements for _, statements in written) <= MOST_STATEMENTS
+    longest = GATHERED if gathers and not _stores_rows(function) else SHORT
+    return 1 < most <= longest and sum(statements for _, statements in written) <= MOST_STATEMENTS
+
+
+def _stores_rows(function: ast.FunctionDef) -> bool:
+    """Whether a loop over a row's elements stores them in memory."""
+    tiles = tiles_of(function)
+    loops = (n for n in ast.walk(function) if isinstance(n, ast.For) and (turns(n) or 0) > 1)
+    calls = (n for loop in loops for n in ast.walk(loop) if isinstance(n, ast.Call) and len(n.args) > 1)
+    return any(_name(n.func).startswith("store") and _name(n.args[0]) not in tiles for n in calls)
 
 
 def _has_places(function: ast.FunctionDef) -> bool:
@@ -38,8 +52,7 @@ def _has_places(function: ast.FunctionDef) -> bool:
 
     And no sums of columns, of which every row adds to the same ones in memory.
     """
-    nodes = list(ast.walk(function))
-    tiles = {target for n in nodes if isinstance(n, ast.Assign) for target in _tiles(n)}
+    nodes, tiles = list(ast.walk(function)), tiles_of(function)
     counted = {_name(n.target) for n in nodes if isinstance(n, ast.For) and turns(n) is not None}
     rows = {_name(n.target) for n in nodes if isinstance(n, ast.For) and turns(n) is None}
     reached = False
@@ -47,11 +60,26 @@ def _has_places(function: ast.FunctionDef) -> bool:
         place = {n.id for n in ast.walk(call.args[1]) if isinstance(n, ast.Name)}
         if _name(call.args[0]) in tiles:
             reached = True
-            if not place <= counted:
+            is_found = looked_up(call.args[1]) is not None and _name(call.func).startswith("load")
+            if not (is_found or place <= counted):
                 return False
         elif _name(call.func).startswith("store") and place & counted and not place & rows:
             return False
     return reached
+
+
+def tiles_of(function: ast.FunctionDef) -> frozenset[str]:
+    """The names of tiles of the arena."""
+    found = (n for n in ast.walk(function) if isinstance(n, ast.Assign))
+    return frozenset(target for n in found for target in _tiles(n))
+
+
+def looked_up(place: ast.expr) -> int | None:
+    """Among how many elements of a tile a place is computed; None where it is not, or among too many."""
+    match place:
+        case ast.Call(ast.Name("clamp_index"), [_, ast.Constant(0), ast.Constant(int() as last)], []):
+            return last + 1 if last < GATHERED else None
+    return None
 
 
 def _tiles(assignment: ast.Assign) -> Iterator[str]:
@@ -87,7 +115,7 @@ def _written_out(row: ast.For) -> tuple[int, int]:
         statement, times = todo.pop()
         match statement:
             case ast.For() as loop:
-                inside = times * (turns(loop) or SHORT + 1)
+                inside = times * (turns(loop) or GATHERED + 1)
                 elements = max(elements, inside)
                 todo += ((one, inside) for one in loop.body)
             case ast.If(_, inner, orelse):

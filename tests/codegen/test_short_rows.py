@@ -14,7 +14,7 @@ import pytest
 import jstitch
 from jstitch.codegen.cpu.build import assembly
 from jstitch.codegen.cpu.emit import emit
-from jstitch.codegen.cpu.short_rows import SHORT, rows_are_short
+from jstitch.codegen.cpu.short_rows import GATHERED, SHORT, looked_up, rows_are_short
 from tests.codegen.guarded import overruns
 from tests.codegen.test_check_phases import kernels, shape
 
@@ -39,22 +39,42 @@ def is_short(
     place: str = "i",
     row: str = "r",
     column: str = "r * 3 + j",
+    gathers: bool = True,
 ) -> bool:
     text = ROWS.format(first=first, second=second, third=third, place=place, row=row, column=column)
     (function,) = ast.parse(text).body
     assert isinstance(function, ast.FunctionDef)
-    return rows_are_short(function, arena_bytes)
+    return rows_are_short(function, arena_bytes, gathers)
 
 
 def test_which_rows_are_short() -> None:
     assert is_short(3, 1, 3)
     assert is_short(SHORT, 2, 4)
-    assert not is_short(SHORT + 1, 1, 1)
+    assert not is_short(SHORT + 1, 1, 2), "a row that is stored, too"
     assert not is_short(3, 3, 3), "nine elements in all"
+    assert is_short(GATHERED, 1, 1)
+    assert not is_short(GATHERED, 1, 1, gathers=False)
+    assert not is_short(GATHERED + 1, 1, 1)
     assert not is_short(arena_bytes=1 << 16)
     assert not is_short(place="clamp_index(v, 0, 2)"), "a place that nobody knows"
     assert not is_short(row="quotient(r, 5)"), "rows that lie apart"
     assert not is_short(column="j"), "sums of columns"
+
+
+def test_what_is_looked_up_is_selected() -> None:
+    for place, count in (
+        ("clamp_index(int64(v), 0, 2)", 3),
+        (f"clamp_index(v, 0, {GATHERED - 1})", GATHERED),
+        (f"clamp_index(v, 0, {GATHERED})", None),
+        ("clamp_index(v, 1, 2)", None),
+        ("clamp_index(v, 0, n)", None),
+        ("r + 1", None),
+    ):
+        assert looked_up(ast.parse(place, mode="eval").body) == count
+    text = ROWS.format(first=3, second=1, third=1, place="i", row="r", column="r * 3 + j")
+    (function,) = ast.parse(text.replace("load_f32(t, i, 2)", "load_f32(t, clamp_index(v, 0, 2), 2)")).body
+    assert isinstance(function, ast.FunctionDef)
+    assert rows_are_short(function, 128)
 
 
 def test_loops_without_loops_inside_are_no_rows() -> None:
@@ -90,6 +110,27 @@ def test_short_rows_of_every_width_and_number(f: Callable[..., Any], dtype: Any)
     for rows, width in ((1, 2), (15, 3), (1001, 5), (37, 8)):
         x = jnp.asarray(numbers.standard_normal((rows, width)), dtype)
         found, theirs = jax.tree.leaves(jstitch.jit(f, options=OPTIONS)(x)), jax.tree.leaves(jax.jit(f)(x))
+        for a, b in zip(found, theirs, strict=True):
+            tolerance = 1e-5 if dtype == jnp.float32 else 4e-2
+            np.testing.assert_allclose(*(np.asarray(v, np.float64) for v in (a, b)), tolerance, tolerance)
+
+
+def cross_entropy(x: Any, labels: Any) -> Any:
+    found = jnp.take_along_axis(x, labels[:, None], -1)[:, 0]
+    return (jax.scipy.special.logsumexp(x, -1) - found).sum(), found
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("width", [2, 3, 8, 10, 17, 32, 33])
+def test_labels_look_up_what_jax_does(width: int, dtype: Any) -> None:
+    """Negative ones, too, and those of no class."""
+    numbers = np.random.default_rng(width)
+    x = jnp.asarray(numbers.standard_normal((517, width)), dtype)
+    labels = numbers.integers(-width, width, 517).astype(np.int32)
+    for given in (labels, np.where(np.arange(517) % 9 == 4, width + 1, labels), labels.astype(np.int8)):
+        found, theirs = (
+            f(x, given) for f in (jstitch.jit(cross_entropy, options=OPTIONS), jax.jit(cross_entropy))
+        )
         for a, b in zip(found, theirs, strict=True):
             tolerance = 1e-5 if dtype == jnp.float32 else 4e-2
             np.testing.assert_allclose(*(np.asarray(v, np.float64) for v in (a, b)), tolerance, tolerance)

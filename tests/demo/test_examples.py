@@ -36,7 +36,7 @@ def losses(program: Program) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in NAMES]
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else pytest.mark.once) for n in NAMES]
 )
 def test_the_losses_are_those_of_jax_jit(name: str) -> None:
     make, since = load(name), jstitch.record_count()

@@ -143,9 +143,11 @@ QUICK = {
 
 
 def steps() -> list[Any]:
-    """Every layout on every mesh, as quick or slow tests; each is quick on one mesh at least."""
+    """Every layout on every mesh, quick or slow; each is quick on one mesh at least, with one JAX."""
     pairs = [(mesh, layout) for mesh in MESHES for layout in LAYOUTS]
-    return [pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow) for pair in pairs]
+    return [
+        pytest.param(*pair, marks=pytest.mark.once if pair in QUICK else pytest.mark.slow) for pair in pairs
+    ]
 
 
 @pytest.mark.parametrize(("mesh", "layout"), steps(), indirect=["mesh"])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from functools import lru_cache
 
 from jstitch.codegen.bound_integers import ADDRESS, TABLE, Datum, bound_integers
 from jstitch.codegen.interval import Interval
 from jstitch.codegen.kernel_source import KernelSource, PhaseSource
+from jstitch.codegen.parse_text import functions_of
 
 BITS = 64
 
@@ -19,7 +19,7 @@ def check_integers(source: KernelSource) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1 << 4)
 def _unproven(text: str, phases: tuple[PhaseSource, ...]) -> tuple[str, ...]:
-    functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    functions = functions_of(text)
     found: dict[str, None] = {}
     for phase in phases:
         function = functions[phase.function]

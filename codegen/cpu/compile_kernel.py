@@ -12,6 +12,7 @@ from jstitch.codegen.cpu import math
 from jstitch.codegen.cpu.emit import MATH, MODULES
 from jstitch.codegen.cpu.lower_text import Unsupported, lower_text
 from jstitch.codegen.kernel_source import KernelSource
+from jstitch.codegen.parse_text import parse_text
 from jstitch.runtime.numba_compiler import NativeFunction, compile_functions, compile_ir
 
 
@@ -54,7 +55,7 @@ def _plain(text: str) -> ast.Module:
     for what is neither an import that the emitter writes nor a function, which has nothing that is evaluated
     where it is defined.
     """
-    tree = ast.parse(text)
+    tree = parse_text(text)
     for node in tree.body:
         match node:
             case ast.ImportFrom(module=str(module), names=names, level=0):

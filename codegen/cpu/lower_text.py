@@ -31,6 +31,7 @@ from jstitch.codegen.cpu.hint_loop import hint_loop, hint_short_loop, trips_of
 from jstitch.codegen.cpu.operators import CONTEXT, INT, TYPING, combine, constant_of, fill_tables, resolve
 from jstitch.codegen.cpu.processor import host_has
 from jstitch.codegen.cpu.short_rows import GATHERED, looked_up, rows_are_short, tiles_of
+from jstitch.codegen.parse_text import functions_of
 from jstitch.runtime.numba_compiler import flags
 
 _WORD, _HALF = ir.IntType(64), ir.IntType(32)
@@ -71,7 +72,7 @@ def lower_text(
 
     names: the text's globals. arena_bytes: that `arena` points to. Raises Unsupported.
     """
-    defined = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    defined = functions_of(text)
     module = CONTEXT.codegen()._create_empty_module("jstitch")
     try:
         with global_compiler_lock, CONTEXT.push_code_library(_NoLibrary()):

@@ -18,6 +18,7 @@ from jstitch.codegen.cuda.builder import Builder
 from jstitch.codegen.cuda.declare import Misuse, coerce
 from jstitch.codegen.cuda.expressions import Expressions
 from jstitch.codegen.cuda.scalar import ADDRESS, Operand, Slot, constant, index_kind
+from jstitch.codegen.parse_text import functions_of
 from jstitch.errors import UnsupportedError
 
 MAX_COPIES = 4096  # of a loop's body
@@ -29,8 +30,7 @@ def lower_function(builder: Builder, text: str, function: str, pointers: Sequenc
 
     Raises UnsupportedError for text outside the contract, KeyError for a function that is not there.
     """
-    defined = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
-    node = defined[function]
+    node = functions_of(text)[function]
     names = [a.arg for a in node.args.args]
     if len(names) != len(pointers):
         raise UnsupportedError(f"{len(pointers)} arguments", f"{len(names)}", where=f"{function}", hint=_HINT)

@@ -10,7 +10,6 @@ Lockstep alone would hide a missing barrier; vector clocks (simulate_order.py) d
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -30,9 +29,12 @@ from jstitch.codegen.cuda.simulate_text import Walker
 from jstitch.codegen.cuda.simulate_threads import Threads
 from jstitch.codegen.cuda.source import CudaSource, Launch
 from jstitch.codegen.launch_ir import Parameter
+from jstitch.codegen.parse_text import functions_of
 
 LANES = 16384
 SHADOW_ELEMENTS = 1 << 24
+
+_functions = lru_cache(maxsize=64)(functions_of)
 
 
 @dataclass(frozen=True)
@@ -109,11 +111,6 @@ def _slots(launch: Launch, granule: int) -> int:
     """CTAs of a batch: enough lanes for NumPy to be fast, few enough for the arena's shadows."""
     shadows = stride(launch.shared_bytes) // granule * -(-launch.block // 32)
     return max(1, min(LANES // launch.block, launch.grid, SHADOW_ELEMENTS // max(shadows, 1)))
-
-
-@lru_cache(maxsize=64)
-def _functions(text: str) -> dict[str, ast.FunctionDef]:
-    return {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
 
 
 def _check_arrays(launch: Launch, arrays: Sequence[Array]) -> None:

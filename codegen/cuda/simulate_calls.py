@@ -22,6 +22,7 @@ from jstitch.codegen.cuda.simulate_shared import Arena
 from jstitch.codegen.cuda.simulate_state import Active, State
 from jstitch.codegen.cuda.simulate_threads import Threads
 from jstitch.codegen.memory_names import MEMORY
+from jstitch.codegen.parse_text import parse_text
 
 VECTOR_BYTES = 16
 Handler = Callable[..., Any]
@@ -29,7 +30,7 @@ Handler = Callable[..., Any]
 
 def smallest_shared_element(text: str) -> int:
     """Bytes of the narrowest element that the text keeps in the arena."""
-    names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+    names = {n.id for n in ast.walk(parse_text(text)) if isinstance(n, ast.Name)}
     shared = (MEMORY[name] for name in names if name in MEMORY and MEMORY[name].shared)
     return min((found.dtype.itemsize for found in shared), default=VECTOR_BYTES)
 

@@ -14,6 +14,7 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
+from jstitch.codegen.parse_text import parse_text
 from jstitch.errors import OptionError
 from jstitch.inspection.explanation import Explanation
 from jstitch.inspection.program_plan import ProgramPlan
@@ -64,7 +65,7 @@ def _look(wanted: Any) -> Look:
 
 def _looked_at(code: str, names: dict[str, Any], look: Look) -> Any:
     """What look(f)(x) gives for code that ends with f(x), after all else of it has run."""
-    tree = ast.parse(code)
+    tree = parse_text(code)
     match tree.body:
         case [*before, ast.Expr(ast.Call() as call)]:
             pass

@@ -31,13 +31,17 @@ SHARE = {
 }
 """By file: which of its tests."""
 
+ONCE = ("mutable_array", "jet", "export")  # long, and of parts that the versions share
+
 EXPECTED = {
     "test_eval_shape_trace_cache_share",  # jax.eval_shape is not replaced: it has no trace of ours to share
 }
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="JAX_TESTS names no folder with tests of this version of JAX")
-@pytest.mark.parametrize("name", SHARE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.once if name in ONCE else ()) for name in SHARE]
+)
 def test_jax_passes_its_own_tests(name: str) -> None:
     choice = f"({SHARE[name]}) and not ({' or '.join(EXPECTED)})"
     settings = {

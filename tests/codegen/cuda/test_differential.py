@@ -1,6 +1,6 @@
 """Random programs on every machine: Graph interpreter, CPU backend, lockstep simulator, PTX interpreter.
 
-The quick share runs 520 programs in the simulator, and a fixed part of them on the two machines that compile.
+The quick share runs 510 programs in the simulator, and a fixed part of them on the two machines that compile.
 The sweep (`pytest -m slow tests/codegen/cuda`) takes JSTITCH_FUZZ_PROGRAMS programs (5,000 unless set)
 through all of them, of which this process runs the share JSTITCH_FUZZ_SHARD = "k/n" (k counts from 0).
 """
@@ -44,7 +44,7 @@ KINDS = {
     "medium": Kind(lambda seed: make_program(seed, Limits(elements=4096)), 120, 2),
     "large": Kind(make_large, 120, 3),
     "columns": Kind(make_columns, 60, 4),
-    "many lanes": Kind(make_many_lanes, 20, 10),
+    "many lanes": Kind(make_many_lanes, 10, 10),
 }
 
 

@@ -56,6 +56,7 @@ REMEDIES: Mapping[str, str] = {
         "none: XLA writes the update into the operand's memory; donate the operand (donate_argnums) so that"
         " it is not copied"
     ),
+    "turns": "none needed: of two kernels, each writes where the other one has read",
     "user": "take away the jstitch.no_fuse or jstitch.fuse_together that it names",
     "pinned": "plan without CompileOptions(plan=...), and save the plan again (`jstitch plan --save`)",
     # -- schedules

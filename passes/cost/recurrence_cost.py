@@ -36,7 +36,7 @@ def xla_cost_of(pattern: FusionPattern, machine: Machine) -> CostEstimate:
     found = None if loop is None else _recurrence(pattern, loop)
     if loop is None or found is None:
         return xla_cost(pattern, machine)
-    turn = xla_cost(_of_turn(found), machine)
+    turn = xla_cost(turn_of(found), machine)
     turns = CostEstimate(*(found.turns * x for x in (turn.launches, turn.nbytes, turn.cycles)))
     around = [op for op in pattern.ops if op is not loop]
     return turns + (xla_cost(_around(pattern, around, loop), machine) if around else CostEstimate())
@@ -48,7 +48,7 @@ def _recurrence(pattern: FusionPattern, loop: Op) -> Recurrence | None:
     return found if isinstance(found, Recurrence) else None
 
 
-def _of_turn(loop: Recurrence) -> FusionPattern:
+def turn_of(loop: Recurrence) -> FusionPattern:
     """A turn as a pattern, which reads a part of each stack."""
     left = (leaf.part for s in loop.stacks for leaf in s.leaves)
     outputs = dict.fromkeys((*(c.after for c in loop.carries), *left))

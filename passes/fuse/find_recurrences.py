@@ -25,6 +25,7 @@ from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.cost.recurrence_cost import xla_cost_of
 from jstitch.passes.fuse.convexity import waits_for_itself
 from jstitch.passes.fuse.gate import MARGINS
+from jstitch.passes.fuse.turns_apart import turns_apart
 from jstitch.passes.graph.find_recurrence import Recurrence, find_recurrence, may_recur, takes_loops
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
@@ -39,6 +40,7 @@ MOST_TRIES = 12  # of them, one by one, where all together are none
 TURN_SECONDS = 1.6e-7  # of a GPU's turn at least: a quarter of what a load from memory takes
 TREE_LAUNCHES, TREE_PASSES = 4, 2.5  # of XLA's trees over a GPU's memory, as its compiler makes them
 SLOW = "its turns are modelled to take {found} us, XLA's {bound} us"
+APART = "all its turns in one kernel are modelled to take {found} us, kernels of single turns {bound} us"
 LITTLE = "all its turns are {found} us of work, a call of a kernel takes {bound} us"
 WAITS = "its turns are modelled to wait {found} us for memory, XLA's tree takes {bound} us"
 DEAR, FEW = 38, 16  # cycles of a function, and numbers of which one after another it takes longer than XLA's
@@ -81,7 +83,7 @@ class _Search:
         found = self.kernel_of(best)
         if isinstance(found, Reason):
             return found
-        slow = self.waits(loop, found) or self.takes_longer(best, found)
+        slow = self.waits(loop, found) or self.takes_longer(loop, best, found)
         if slow is not None:
             return slow
         return self.with_all(best, found) or self.one_by_one(best, found)
@@ -153,8 +155,8 @@ class _Search:
             return self.for_memory(loop, found)
         return self.for_functions(found) or (self.for_call(found, kernel) if is_control(loop) else None)
 
-    def takes_longer(self, pattern: FusionPattern, kernel: Kernel) -> Reason | None:
-        """Why XLA is quicker, of a kernel that has rows in tiles: its programs are few, or products large."""
+    def takes_longer(self, loop: Op, pattern: FusionPattern, kernel: Kernel) -> Reason | None:
+        """Why others are quicker than a kernel of rows in tiles: its programs are few, or products large."""
         margin, machine = MARGINS[self.context.options.tune], self.context.machine
         if not kernel.arena or math.isinf(margin):
             return None
@@ -163,7 +165,15 @@ class _Search:
         except (NoRoom, CannotBuildError) as error:
             return Reason(RULE, str(error))
         theirs = xla_cost_of(pattern, machine).seconds(machine)
-        return None if ours < margin * theirs else Reason(RULE, SLOW, ours * 1e6, theirs * 1e6)
+        if ours >= margin * theirs:
+            return Reason(RULE, SLOW, ours * 1e6, theirs * 1e6)
+        return None if machine.device is not None else self.apart(loop, ours)
+
+    def apart(self, loop: Op, ours: float) -> Reason | None:
+        """On a CPU, why kernels of single turns are quicker: they are on all cores."""
+        found = find_recurrence(loop, self.producers.get)
+        turns = math.inf if isinstance(found, Reason) else turns_apart(found, self.context)
+        return None if ours <= turns else Reason(RULE, APART, ours * 1e6, turns * 1e6)
 
     def for_call(self, found: Recurrence, kernel: Kernel) -> Reason | None:
         """On a CPU, of a few numbers in a few turns: XLA has them in the code around, without a call."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from jstitch.errors import CannotFuseError
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import NO_FUSE
+from jstitch.ir.ops import NO_FUSE, TURN_END
 from jstitch.ir.scope import Together, together
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import (
@@ -45,6 +45,8 @@ TOGETHER = "jstitch.fuse_together"
 """The stand-in's name, and the origin of its pattern."""
 USER = "user"
 PINNED = "pinned"
+TURNS = "turns"
+BOTH_TURNS = "a kernel of two turns would leave what it makes where XLA has to copy it back from"
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +198,7 @@ def _stand_in(first: Op, inputs: tuple[Value, ...], outputs: tuple[Value, ...]) 
 def release(plan: FusionPlan, held: Held) -> FusionPlan:
     """The plan of the whole frame: stand-ins are patterns, and the user's reasons are the first to name."""
     said = held.patterns or held.refused or held.apart or held.left
-    if not said and all(op.name != NO_FUSE for op in plan.frame.ops):
+    if not said and all(op.name not in (NO_FUSE, TURN_END) for op in plan.frame.ops):
         return plan
     patterns = (*plan.patterns, *held.patterns.values())
     if held.patterns or held.left:
@@ -254,8 +256,12 @@ def _refusals(plan: FusionPlan, patterns: Sequence[FusionPattern], held: Held) -
 
 
 def _boundary(producer: Op, consumer: Op) -> Reason | None:
-    op = next((op for op in (producer, consumer) if op.name == NO_FUSE), None)
-    return None if op is None else Reason(USER, f"no_fuse at {op.loc or 'an unknown line'}")
+    for op in (producer, consumer):
+        if op.name == NO_FUSE:
+            return Reason(USER, f"no_fuse at {op.loc or 'an unknown line'}")
+        if op.name == TURN_END:
+            return Reason(TURNS, BOTH_TURNS)
+    return None
 
 
 def _left(producer: Op, consumer: Op, left: Mapping[Op, str]) -> Reason | None:

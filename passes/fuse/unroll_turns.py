@@ -8,31 +8,32 @@ On a GPU a turn of a scan is a handful of launches, of which one only counts; an
 a kernel with what begins the next. What every turn makes anew from what it carries, such as the caches of
 beams that a search goes on with, goes back and forth between two places in two turns; after one it is copied
 back. On a CPU only loops are taken that carry such values, and large ones, a stencil's: two turns, after one
-ahead of the loop where their number is odd. Loops are taken whose trip count follows from constants and has a
-divisor, but no kernel can be as they are.
+ahead of the loop where their number is odd; a kernel with ops of both would leave no way back. Loops are
+taken whose trip count follows from constants and has a divisor, but no kernel can be as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import WHILE, OpClass, build, lookup
+from jstitch.ir.ops import WHILE, build
 from jstitch.ir.ops.effects import has_effects
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.rewrite import Producer, Replacement, has, is_control, map_frames, rewrite
 from jstitch.passes.fuse.find_recurrences import find_recurrences
 from jstitch.passes.graph.count_turns import Counter, count_turns
+from jstitch.passes.graph.cse import cse
 from jstitch.passes.graph.dce import dce
+from jstitch.passes.graph.is_moved import is_large, is_moved
 from jstitch.passes.graph.unroll_loops import write_out
 
 MAX_OPS = 1000  # of a body with all its turns
 PAIR_OPS = 3000  # of a body with two
-COPIED = 1 << 16  # bytes: copying fewer is lost among what a turn's kernels take
-IN_KERNELS = (OpClass.LIGHT, OpClass.EXPENSIVE, OpClass.SHAPE, OpClass.INDEX, OpClass.REDUCTION)
+Rule = Callable[..., Replacement | None]
 
 
 def unroll_turns(graph: Graph, context: Context) -> Graph:
@@ -42,8 +43,14 @@ def unroll_turns(graph: Graph, context: Context) -> Graph:
         return graph
     rule = partial(_rule, wanted=turns, whole=_kernels(graph, context))
     if context.machine.device is None:
-        return rewrite(graph, lambda op, producer: rule(op, producer) if _copies(op) else None, of=(WHILE,))
+        return rewrite(graph, partial(_pairs, rule=rule), of=(WHILE,))
     return rewrite(graph, rule, of=(WHILE,))
+
+
+def _pairs(op: Op, producer: Producer, rule: Rule) -> Replacement | None:
+    """On a CPU: of a loop that copies."""
+    copied = tuple(_copied(op.regions[1]))
+    return rule(op, producer, apart=copied) if copied else None
 
 
 def _kernels(graph: Graph, context: Context) -> Set[Value]:
@@ -55,11 +62,14 @@ def _kernels(graph: Graph, context: Context) -> Set[Value]:
         found.update(v for p in patterns for op in p.ops if is_control(op) for v in op.results)
         return frame
 
-    map_frames(dce(graph), look)
+    map_frames(dce(cse(graph)), look)
     return found
 
 
-def _rule(op: Op, producer: Producer, wanted: int, whole: Set[Value]) -> Replacement | None:
+def _rule(
+    op: Op, producer: Producer, wanted: int, whole: Set[Value], apart: Sequence[int] = ()
+) -> Replacement | None:
+    """apart: places of carried values that go from turn to turn through memory."""
     if not whole.isdisjoint(op.results):
         return None
     if not all(map(_is_simple, op.regions[1].ops)):
@@ -75,7 +85,7 @@ def _rule(op: Op, producer: Producer, wanted: int, whole: Set[Value]) -> Replace
     turns = next((k for k in range(most, 1, -1) if counter.trips % k == 0 and counter.trips > k), 1)
     if turns == 1:
         return None
-    body = _several(op.regions[1], counter, turns, op.scope)
+    body = _several(op.regions[1], counter, turns, op.scope, apart)
     new = replace(op, regions=(op.regions[0], body))
     return Replacement(op.results, (*ahead, new))
 
@@ -90,27 +100,11 @@ def _one_ahead(loop: Op, counter: Counter, ops: list[Op]) -> tuple[Op, Counter]:
     return left, replace(counter, start=start, trips=counter.trips - 1)
 
 
-def _copies(loop: Op) -> bool:
-    """Whether a kernel of a turn would make a large carried value of its own elements at other places."""
-    body = loop.regions[1]
-    pairs = zip(body.inputs, body.outputs, strict=True)
-    return any(_is_moved(body, old, new) for old, new in pairs if _is_large(old))
-
-
-def _is_large(value: Value) -> bool:
-    return isinstance(value.type, TensorType) and value.tensor.nbytes >= COPIED
-
-
-def _is_moved(body: Graph, old: Value, new: Value) -> bool:
-    """Whether `new` is made of `old` by ops of kernels, of elements that are not all at their own place."""
-    moved = {old: False}
-    for op in body.ops:
-        kind = lookup(op.name).op_class
-        found = [moved[v] for v in op.operands if v in moved]
-        if found and kind in IN_KERNELS:
-            moves = not (kind.is_elementwise or lookup(op.name).in_place)
-            moved.update(dict.fromkeys(op.results, moves or any(found)))
-    return moved.get(new, False)
+def _copied(body: Graph) -> Iterator[int]:
+    """Places of large carried values that a kernel of a turn would make of their elements at other places."""
+    for place, (old, new) in enumerate(zip(body.inputs, body.outputs, strict=True)):
+        if is_large(old) and is_moved(body.ops, old, new):
+            yield place
 
 
 def _is_simple(op: Op) -> bool:
@@ -118,18 +112,21 @@ def _is_simple(op: Op) -> bool:
     return tensors and not is_control(op) and not has_effects(op)
 
 
-def _several(body: Graph, counter: Counter, turns: int, scope: str) -> Graph:
+def _several(body: Graph, counter: Counter, turns: int, scope: str, apart: Sequence[int]) -> Graph:
     ops: list[Op] = []
     first = body.inputs[counter.place]
     carried: tuple[Value, ...] = body.inputs
     for turn in range(turns):
-        at = _moved(body, first, turn * counter.step, ops) if turn else first
+        at = _later(body, first, turn * counter.step, ops) if turn else first
+        for place in apart if turn else ():
+            ops.append(build.turn_end(carried[place]).located(ops[-1]))
+            carried = _put(carried, place, ops[-1].result)
         carried = write_out(body, _put(carried, counter.place, at), ops, scope, turn)
-    last = _moved(body, first, turns * counter.step, ops)
+    last = _later(body, first, turns * counter.step, ops)
     return Graph(body.inputs, tuple(ops), _put(carried, counter.place, last))
 
 
-def _moved(body: Graph, first: Value, distance: int, ops: list[Op]) -> Value:
+def _later(body: Graph, first: Value, distance: int, ops: list[Op]) -> Value:
     """The counter further on."""
     step = next(op for op in body.ops if first in op.operands)
     constant = build.splat(first.tensor, distance)

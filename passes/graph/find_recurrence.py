@@ -17,7 +17,7 @@ import numpy as np
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.index import Index, Var, bounds, const, var
-from jstitch.ir.ops import has_effects, lookup
+from jstitch.ir.ops import TURN_END, has_effects, lookup
 from jstitch.ir.ops.build import convert, dynamic_slice
 from jstitch.ir.reason import Reason
 from jstitch.ir.scope import together
@@ -111,6 +111,8 @@ def _loop(op: Op, producer: Producer) -> Recurrence | Reason:
     counter = count_turns(op, producer)
     if counter is None:
         return Reason(RULE, "nothing says before it runs how many turns the loop has")
+    if any(o.name == TURN_END for o in body.ops):
+        return Reason(RULE, "its turns are quicker as kernels of their own, of which two are written out")
     strange = next((o for o in body.ops if is_control(o) or has_effects(o) or not _of_tensors(o)), None)
     if strange is not None:
         return Reason(RULE, f"its turns have '{strange.name}', which no kernel has")

@@ -112,6 +112,11 @@ def counted(x: Array) -> Any:
     return lax.while_loop(lambda c: c[1] < 1000, lambda c: (jnp.exp(c[0]) * 0.1, c[1] * 2 + 1), (x, 1))
 
 
+def smoothed(x: Array) -> Array:
+    """Each element of a turn is made of its neighbour below."""
+    return lax.fori_loop(0, 60, lambda _, y: jnp.tanh(jnp.pad(y, ((0, 1), (0, 0)))[1:]), x)
+
+
 def residual(x: Array, weights: Array) -> Array:
     y = jnp.tanh(x)
     return jnp.exp(y + jnp.sin(y @ weights) @ weights)
@@ -336,6 +341,10 @@ OUTSIDE = (
     Situation(
         *("a loop's counter", counted, (X,), ("multiply", "add"), "counter", "counts the turns"),
         {"target": "h200"},
+    ),
+    Situation(
+        *("turns of a stencil", smoothed, (X,), ("tanh", "turn_end"), "turns", "XLA has to copy it"),
+        {"without": ("recurrences",)},
     ),
     Situation(
         *("a residual block's sum", residual, (SMALL, SMALL), ("add", "exponential"), "library"),

@@ -207,7 +207,8 @@ def test_what_a_loop_hands_on_unchanged() -> None:
 
 
 def test_rows_that_no_cache_holds_stay() -> None:
-    graph = graph_of(normed, [jax.ShapeDtypeStruct((50_000, 10_000_000), np.float32)], CPU)
+    one_turn = on(CPU.profile, without=("unroll_turns",))
+    graph = graph_of(normed, [jax.ShapeDtypeStruct((50_000, 10_000_000), np.float32)], one_turn)
     (why,) = find_recurrences(graph, on(CPU.profile, tune="off")).refused.values()
     assert "what turns go on from" in str(why)
 

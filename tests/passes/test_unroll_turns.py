@@ -19,7 +19,8 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
-from jstitch.passes.fuse.unroll_turns import COPIED, MAX_OPS, PAIR_OPS, unroll_turns
+from jstitch.passes.fuse.unroll_turns import MAX_OPS, PAIR_OPS, unroll_turns
+from jstitch.passes.graph.is_moved import COPIED
 from jstitch.passes.graph.keep_counters import LEFT, keep_counters
 from jstitch.passes.pipeline import frames, run
 from tests.contexts import CPU, on
@@ -153,6 +154,18 @@ def test_the_cpu_has_two_of_what_is_copied_back(trips: int, size: int, moves: bo
         turns
     ]
     np.testing.assert_array_equal(interpret(after, [x])[0], interpret(before, [x])[0])
+
+
+@pytest.mark.parametrize("trips", [12, 13])
+def test_no_kernel_has_ops_of_two_turns(trips: int) -> None:
+    """Else XLA would copy what it makes back: the loop's body has two calls, and copies nothing."""
+    f, x = stencil(trips, LARGE)
+    jitted = jstitch.jit(f, options=jstitch.CompileOptions(tune="off", without=("recurrences",)))
+    text = jitted.lower(x).compile().as_text()
+    called = [part for part in text.split("\n\n") if "custom-call(" in part]
+    (body,) = [part for part in called if not part.startswith("ENTRY")]
+    assert body.count("custom-call(") == 2
+    assert " copy(" not in body
 
 
 def test_pairs_of_turns_compute_the_same() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops.control import UNSET
+from jstitch.ir.ops.control import TURN_END, UNSET
 from jstitch.ir.types import DType, TensorType
 
 
@@ -41,6 +41,11 @@ def splat(type_: TensorType, value: object) -> Op:
 def unset(type_: TensorType) -> Op:
     """Memory that nobody has written."""
     return op(UNSET, (), type_)
+
+
+def turn_end(x: Value) -> Op:
+    """The value as the next turn reads it, in no kernel with what made it."""
+    return op(TURN_END, (x,), x.tensor)
 
 
 def iota(type_: TensorType, dim: int) -> Op:

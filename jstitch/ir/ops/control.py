@@ -1,6 +1,6 @@
 """Control flow: `while`, `case` and `if`, whose regions are frames of their own; the stitched kernel; the
-boundary that the user put between kernels; memory that nobody has written; collectives that do not wait for
-one another.
+boundaries between kernels, the user's and those between turns that were written out; memory that nobody has
+written; collectives that do not wait for one another.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from jstitch.ir.types import DType
 WHILE = "stablehlo.while"
 KERNEL = "jstitch.kernel"
 NO_FUSE = "jstitch.no_fuse"
+TURN_END = "jstitch.turn_end"  # a boundary, too: what a turn carries on to the next one in the same body
 UNSET = "jstitch.unset"
 COLLECTIVES = "jstitch.collectives"
 BARRIER = "stablehlo.optimization_barrier"  # what NO_FUSE is in a program that was not stitched yet
@@ -60,4 +61,5 @@ define(OpDef(KERNEL, OpClass.OPAQUE, _whole))
 define(OpDef(COLLECTIVES, OpClass.OPAQUE, _whole))
 define(OpDef(UNSET, OpClass.OPAQUE, _unset))
 define(OpDef(NO_FUSE, OpClass.OPAQUE, lambda op, x: (x,)))
+define(OpDef(TURN_END, OpClass.OPAQUE, lambda op, x: (x,)))
 define(OpDef(BARRIER, OpClass.OPAQUE, lambda op, *arrays: arrays))

@@ -30,7 +30,7 @@ from jstitch.codegen.cpu.expression import Value
 from jstitch.codegen.cpu.hint_loop import hint_loop, hint_short_loop, trips_of
 from jstitch.codegen.cpu.operators import CONTEXT, INT, TYPING, combine, constant_of, fill_tables, resolve
 from jstitch.codegen.cpu.processor import host_has
-from jstitch.codegen.cpu.short_rows import GATHERED, looked_up, rows_are_short, tiles_of
+from jstitch.codegen.cpu.short_rows import GATHERED, looked_up, rows_are_short, tiles_of, written_out
 from jstitch.codegen.parse_text import functions_of
 from jstitch.runtime.numba_compiler import flags
 
@@ -99,6 +99,7 @@ class _Function:
         self.node, self.globals, self.arena_bytes = node, names, arena_bytes
         self.short = rows_are_short(node, arena_bytes, host_has("avx2"))
         self.tile_names = tiles_of(node) if self.short else frozenset[str]()
+        self.written_out = frozenset[ast.For]() if self.short else written_out(node)
         self.tiles: dict[int, Any] = {}
         arguments = [a.arg for a in node.args.args]
         kind = ir.FunctionType(ir.VoidType(), [_WORD] * len(arguments))
@@ -132,7 +133,7 @@ class _Function:
             case ast.Expr(ast.Constant(str())) | ast.Pass():
                 pass
             case ast.For(ast.Name(name), ast.Call(ast.Name("range"), [lo, hi], []), body, []):
-                self.loop(name, self.index(lo), self.index(hi), body)
+                self.loop(name, self.index(lo), self.index(hi), body, statement in self.written_out)
             case ast.If(test, body, orelse):
                 self.branch(self.value(test), body, orelse)
             case _:
@@ -156,7 +157,7 @@ class _Function:
         with self.builder.goto_block(self.entry):
             return Slot(numba_type, self.builder.alloca(CONTEXT.get_value_type(numba_type), name=name))
 
-    def loop(self, name: str, lo: Any, hi: Any, body: Sequence[ast.stmt]) -> None:
+    def loop(self, name: str, lo: Any, hi: Any, body: Sequence[ast.stmt], written_out: bool) -> None:
         if self.find(name) is not None or _assignments(body)[name]:
             raise Unsupported(f"a loop over {name}, which is something else too")
         before = self.builder.block
@@ -170,10 +171,10 @@ class _Function:
         self.block(body, **{name: Operand(INT, number)})
         number.add_incoming(self.builder.add(number, _WORD(1), flags=["nsw"]), self.builder.block)
         latch, trips = self.builder.branch(head), trips_of(lo, hi)
-        if not self.short:
-            hint_loop(latch, inside, number, trips)
-        elif trips is not None and trips <= GATHERED:
+        if written_out or (self.short and trips is not None and trips <= GATHERED):
             hint_short_loop(latch)
+        elif not self.short:
+            hint_loop(latch, inside, number, trips)
         self.builder.position_at_end(after)
 
     def branch(self, test: Operand, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> None:

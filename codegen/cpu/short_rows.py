@@ -20,6 +20,8 @@ SHORT = 8  # elements of a row: the largest group that LLVM loads or stores as a
 GATHERED = 32  # of one that is only read: gathering those of 16 rows takes less than a masked vector of each
 MOST_TILES = 2048  # bytes
 MOST_STATEMENTS = 1000  # written out
+GROUP = 4  # elements of a group that costs LLVM few shuffles
+LONG = 64  # turns of a loop that is worth vectors
 DIVISIONS = frozenset(("quotient", "remainder_pos"))
 
 
@@ -37,6 +39,38 @@ def rows_are_short(function: ast.FunctionDef, arena_bytes: int, gathers: bool = 
     most = max(elements for elements, _ in written)
     longest = GATHERED if gathers and not _stores_rows(function) else SHORT
     return 1 < most <= longest and sum(statements for _, statements in written) <= MOST_STATEMENTS
+
+
+def written_out(function: ast.FunctionDef) -> frozenset[ast.For]:
+    """Loops of so few turns that vectors are made of the loop around each, in other functions.
+
+        for r in range(lo, hi):
+            for i in range(0, 3):                                  x0, x1, x2 = loads, of 16 rows at once
+                store_f32(y, r * 3 + i, tanh(...), 1)        ->    y0, y1, y2 = stores
+
+    Groups that LLVM shuffles well in any long loop; larger ones in one over rows, where rows have their own.
+    """
+    loops = [n for n in ast.walk(function) if isinstance(n, ast.For)]
+    return frozenset(
+        n for outer in loops for n in outer.body if isinstance(n, ast.For) and _is_group(n, outer)
+    )
+
+
+def _is_group(loop: ast.For, around: ast.For) -> bool:
+    most, times = turns(loop) or 0, turns(around)
+    inside = [n for one in loop.body for n in ast.walk(one)]
+    if not 1 < most <= SHORT or most * len(loop.body) > MOST_STATEMENTS or _divides(loop):
+        return False
+    if any(isinstance(n, ast.For | ast.If) for n in inside):
+        return False
+    if most <= GROUP:
+        return times is None or times >= LONG
+    stores = [n for n in inside if isinstance(n, ast.Call) and _name(n.func).startswith("store")]
+    return times is None and all(_name(around.target) in _names(n.args[1]) for n in stores)
+
+
+def _names(place: ast.expr) -> set[str]:
+    return {n.id for n in ast.walk(place) if isinstance(n, ast.Name)}
 
 
 def _stores_rows(function: ast.FunctionDef) -> bool:
@@ -57,7 +91,7 @@ def _has_places(function: ast.FunctionDef) -> bool:
     rows = {_name(n.target) for n in nodes if isinstance(n, ast.For) and turns(n) is None}
     reached = False
     for call in (n for n in nodes if isinstance(n, ast.Call) and len(n.args) > 1):
-        place = {n.id for n in ast.walk(call.args[1]) if isinstance(n, ast.Name)}
+        place = _names(call.args[1])
         if _name(call.args[0]) in tiles:
             reached = True
             is_found = looked_up(call.args[1]) is not None and _name(call.func).startswith("load")

@@ -13,6 +13,7 @@ from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import ROWS
 from jstitch.passes.lower.build_nest import Place
 from jstitch.passes.lower.loop_order import block_of, inner_dims, loop_order, sums_floats
+from jstitch.passes.lower.merge_loops import merge_loops
 from jstitch.passes.lower.place_values import Placement, last_stage, place_values
 from jstitch.passes.lower.quote_lines import quote_lines
 from jstitch.passes.lower.trace_lane import Node
@@ -62,6 +63,8 @@ class LaneLowering(LaneContext):
 
     def _stage(self, nodes: list[Node], by_columns: bool) -> Stage:
         nests = [nest for group in self._by_domain(nodes) for nest in self._nests(group, by_columns)]
+        if self.view.group.profile.seams:
+            nests = [*map(merge_loops, nests)]
         note = ", ".join(dict.fromkeys(_label(n) for n in nodes))
         return Stage(tuple(nests), note, lines=self._lines(nodes))
 

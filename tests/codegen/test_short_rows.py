@@ -14,7 +14,15 @@ import pytest
 import jstitch
 from jstitch.codegen.cpu.build import assembly
 from jstitch.codegen.cpu.emit import emit
-from jstitch.codegen.cpu.short_rows import GATHERED, SHORT, looked_up, rows_are_short
+from jstitch.codegen.cpu.short_rows import (
+    GATHERED,
+    GROUP,
+    LONG,
+    SHORT,
+    looked_up,
+    rows_are_short,
+    written_out,
+)
 from tests.codegen.guarded import overruns
 from tests.codegen.test_check_phases import kernels, shape
 
@@ -151,3 +159,49 @@ def test_vectors_are_of_rows() -> None:
     text = assembly(emit(kernel).source)
     assert "ps\t" in text, "nothing is computed in vectors"
     assert text.count("divps") > 0
+
+
+CHANNELS = """
+def phase0(bufs, arena, program):
+    for r in range({lo}, {hi}):
+        for i in range(0, {turns}):
+            store_f32(y, {place}, load_f32(x, r * 3 + i, 1), 2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("turns", "place", "lo", "hi", "expected"),
+    [
+        (3, "r * 3 + i", "lo", "hi", True),
+        (3, "i", "lo", "hi", True),
+        (SHORT, "r * 8 + i", "lo", "hi", True),
+        (SHORT, "i", "lo", "hi", False),
+        (SHORT + 1, "r * 9 + i", "lo", "hi", False),
+        (1, "r", "lo", "hi", False),
+        (GROUP, "r * 3 + i", "0", str(LONG), True),
+        (GROUP, "r * 3 + i", "0", str(LONG - 1), False),
+        (GROUP + 1, "r * 3 + i", "0", str(LONG), False),
+        (3, "quotient(r, 5)", "lo", "hi", False),
+    ],
+)
+def test_which_loops_are_written_out(turns: int, place: str, lo: str, hi: str, expected: bool) -> None:
+    text = CHANNELS.format(turns=turns, place=place, lo=lo, hi=hi)
+    (function,) = ast.parse(text).body
+    assert isinstance(function, ast.FunctionDef)
+    assert len(written_out(function)) == expected
+
+
+def by_channel(x: Any, w: Any) -> Any:
+    return jnp.tanh((x - w) * w + x)
+
+
+@pytest.mark.parametrize("channels", [2, 3, 5, 8])
+def test_channels_are_in_vectors_of_rows(channels: int) -> None:
+    (kernel,) = kernels(by_channel, shape(4096, channels), shape(channels))
+    assert assembly(emit(kernel).source).count("divps") > 0
+    numbers = np.random.default_rng(channels)
+    x, w = numbers.standard_normal((1003, channels)), numbers.standard_normal(channels)
+    args = [a.astype(np.float32) for a in (x, w)]
+    found, theirs = (f(*args) for f in (jstitch.jit(by_channel, options=OPTIONS), jax.jit(by_channel)))
+    np.testing.assert_allclose(found, theirs, 1e-5, 1e-6)
+    assert list(overruns(kernel)) == []

@@ -1,0 +1,99 @@
+"""One loop for two that walk through memory as one: so that vectors are as long as what lies together.
+
+    for i2 in range(3):                                  for i4 in range(48):
+        for i3 in range(8):                                  v = x[i4] * s[r]
+            for i4 in range(2):                  ->
+                v = x[i2 * 16 + i3 * 2 + i4] * s[r]
+
+A graph's dimensions stay apart where a value of the nest has only some of them. Loops are merged where every
+index of the nest has both or neither, and nothing is done between them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from jstitch.codegen.kernel_ir import ROW, Accumulator, Instr, Loop, Nest
+from jstitch.ir.expr import Call, Const, Number, Ref, map_numbers, numbers
+from jstitch.ir.index import Atom, Clamp, Dynamic, FloorDiv, Index, Mod, Var, const, substitute, var
+
+Part = TypeVar("Part", bound=Instr | Accumulator)
+
+
+def merge_loops(nest: Nest) -> Nest:
+    """The nest with as few loops inside its rows as its indices allow."""
+    while (place := next(_mergeable(nest), None)) is not None:
+        nest = _merged(nest, place)
+    return nest
+
+
+def _mergeable(nest: Nest) -> Iterator[int]:
+    """Loops that are one with the next one inside."""
+    parts = (*nest.accumulators, *nest.instructions)
+    busy = {part.depth for part in parts}
+    found = [index for part in parts for index in _indices(part)]
+    for place, (outer, inner) in enumerate(itertools.pairwise(nest.loops)):
+        plain = all(type(loop) is Loop and loop.lo == 0 and loop.var.name != ROW for loop in (outer, inner))
+        if plain and place + 1 not in busy and all(_goes_on(e, outer, inner) for e in found):
+            yield place
+
+
+def _indices(part: Instr | Accumulator) -> Iterator[Index]:
+    for f in fields(part):
+        match getattr(part, f.name):
+            case Index() as index:
+                yield index
+            case Const() | Ref() | Number() | Call() as value:
+                yield from numbers(value)
+
+
+def _goes_on(e: Index, outer: Loop, inner: Loop) -> bool:
+    """Whether a turn of the outer loop goes on where the inner one's turns before it ended."""
+    steps = dict(e.terms)
+    whole = steps.get(outer.var, 0) == steps.get(inner.var, 0) * inner.hi
+    return whole and all(_goes_on(part, outer, inner) for atom in steps for part in _parts(atom))
+
+
+def _parts(atom: Atom) -> tuple[Index, ...]:
+    match atom:
+        case FloorDiv(of, _) | Mod(of, _) | Clamp(of, _, _):
+            return (of,)
+        case Dynamic(_, index):
+            return index
+        case Var():
+            return ()
+
+
+def _merged(nest: Nest, place: int) -> Nest:
+    outer, inner = nest.loops[place : place + 2]
+    turns = outer.hi * inner.hi
+    one = Loop(Var(inner.var.name, turns), 0, turns)
+    here: dict[Atom, Index] = {outer.var: const(0), inner.var: var(one.var)}
+
+    def moved(e: Index) -> Index:
+        return substitute(e, here.get)
+
+    def changed(part: Part) -> Part:
+        return _changed(part, moved, part.depth - (part.depth > place))
+
+    return replace(
+        nest,
+        loops=(*nest.loops[:place], one, *nest.loops[place + 2 :]),
+        accumulators=tuple(map(changed, nest.accumulators)),
+        body=tuple(map(changed, nest.body)),
+        after=tuple(map(changed, nest.after)),
+    )
+
+
+def _changed(part: Part, moved: Callable[[Index], Index], depth: int) -> Part:
+    found: dict[str, Any] = {"depth": depth}
+    for f in fields(part):
+        match getattr(part, f.name):
+            case Index() as index:
+                found[f.name] = moved(index)
+            case Const() | Ref() | Number() | Call() as value:
+                found[f.name] = map_numbers(value, moved)
+    return replace(part, **found)

@@ -21,7 +21,7 @@ GATHERED = 32  # of one that is only read: gathering those of 16 rows takes less
 MOST_TILES = 2048  # bytes
 MOST_STATEMENTS = 1000  # written out
 GROUP = 4  # elements of a group that costs LLVM few shuffles
-LONG = 64  # turns of a loop that is worth vectors
+LONG = 16  # turns of a loop that fill a vector
 DIVISIONS = frozenset(("quotient", "remainder_pos"))
 
 
@@ -48,7 +48,7 @@ def written_out(function: ast.FunctionDef) -> frozenset[ast.For]:
             for i in range(0, 3):                                  x0, x1, x2 = loads, of 16 rows at once
                 store_f32(y, r * 3 + i, tanh(...), 1)        ->    y0, y1, y2 = stores
 
-    Groups that LLVM shuffles well in any long loop; larger ones in one over rows, where rows have their own.
+    Groups that LLVM shuffles well in any loop that fills a vector; larger ones over rows that have their own.
     """
     loops = [n for n in ast.walk(function) if isinstance(n, ast.For)]
     return frozenset(

@@ -53,7 +53,8 @@ OPTIONAL_PASSES = (
         "reduce_products",
         "narrow_products",
     ),
-    *("join_sums", "merge_products", "swap_products", "align_rows", "turn_products", "lead_products"),
+    *("join_sums", "merge_products", "swap_products", "align_rows"),
+    *("turn_products", "lead_products", "turn_gradients"),
     *(
         "cse",
         "group_collectives",

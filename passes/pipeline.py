@@ -50,6 +50,7 @@ from jstitch.passes.graph.sink_collectives import sink_collectives
 from jstitch.passes.graph.sink_products import sink_products
 from jstitch.passes.graph.sink_sums import sink_sums
 from jstitch.passes.graph.swap_products import swap_products
+from jstitch.passes.graph.turn_gradients import turn_gradients
 from jstitch.passes.graph.turn_products import turn_products
 from jstitch.passes.graph.unroll_loops import unroll_loops
 from jstitch.passes.graph.unroll_windows import unroll_windows
@@ -99,6 +100,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     _any_target(align_rows),
     graph_pass("turn_products", run_on=turn_products, about=turn_products),
     graph_pass("lead_products", run_on=lead_products, about=lead_products),
+    graph_pass("turn_gradients", run_on=turn_gradients, about=turn_gradients),
     replace(_CANONICALIZE, name="canonicalize_again"),
     _any_target(cse),
     _any_target(group_collectives),

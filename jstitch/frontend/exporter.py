@@ -20,7 +20,7 @@ from jstitch.frontend.locations import make_location
 from jstitch.frontend.mlir import func, ir, make_context, stablehlo
 from jstitch.frontend.source import Source, captured_values, clone
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import COLLECTIVES, KERNEL, NO_FUSE, OPS, TURN_END, UNSET, OpClass, build, lookup
+from jstitch.ir.ops import COLLECTIVES, KERNEL, NO_FUSE, OPS, TURN_END, TURNED, UNSET, OpClass, build, lookup
 from jstitch.ir.scope import common_scope
 from jstitch.ir.types import Type
 from jstitch.passes.base.plan import is_free
@@ -94,6 +94,8 @@ class _Exporter:
             return self.export_body(op, operands)
         if op.name in (NO_FUSE, TURN_END):
             return operands
+        if op.name == TURNED:
+            return [stablehlo.optimization_barrier(operands)]
         if op.name == UNSET:
             return self.export_unset(op)
         if op.name in OPS:

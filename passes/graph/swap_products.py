@@ -29,16 +29,16 @@ def swap_products(graph: Graph) -> Graph:
         if read[op.operands[0]] > 1:
             return None
         product = producer(op.operands[0])
-        if product is None or product.name != PRODUCT or not _is_even(product):
+        if product is None or product.name != PRODUCT or not is_even(product):
             return None
         if tuple(op.attrs["permutation"]) != _exchanged(product):
             return None
-        return Replacement(op.results, (_swapped(product, op),))
+        return Replacement(op.results, (swapped(product, op.results),))
 
     return rewrite(graph, rule, of=(TRANSPOSE,))
 
 
-def _is_even(product: Op) -> bool:
+def is_even(product: Op) -> bool:
     """Whether nothing is asked for one operand that is not asked for the other."""
     precisions = product.attrs.get("precision_config", "").strip("[]").split(", ")
     return len(set(precisions)) == 1 and not product.attrs.get("algorithm")
@@ -52,9 +52,10 @@ def _exchanged(product: Op) -> tuple[int, ...]:
     return (*order[:batch], *order[batch + rows :], *order[batch : batch + rows])
 
 
-def _swapped(product: Op, transpose: Op) -> Op:
+def swapped(product: Op, results: tuple[Value, ...]) -> Op:
+    """The product with its operands exchanged, which makes these values."""
     attrs = dict(product.attrs)
     for kind in ("batching", "contracting"):
         names = [f"{side}_{kind}_dimensions" for side in SIDES]
         attrs |= zip(names, (product.attrs[name] for name in reversed(names)), strict=True)
-    return replace(product, operands=product.operands[::-1], results=transpose.results, attrs=attrs)
+    return replace(product, operands=product.operands[::-1], results=results, attrs=attrs)

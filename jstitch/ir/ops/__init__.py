@@ -6,7 +6,7 @@ To add an op, `define(OpDef(...))` in the file of its kind; everything else read
 from __future__ import annotations
 
 from jstitch.ir.ops import collective, contract, control, convert, dynamic, elementwise, reduce, shape
-from jstitch.ir.ops.control import COLLECTIVES, KERNEL, NO_FUSE, TURN_END, UNSET, WHILE
+from jstitch.ir.ops.control import COLLECTIVES, KERNEL, NO_FUSE, TURN_END, TURNED, UNSET, WHILE
 from jstitch.ir.ops.definition import OPS, Arrays, OpClass, OpDef, define
 from jstitch.ir.ops.effects import PURE, has_effects
 from jstitch.ir.ops.reduce import MONOIDS, monoid_of, with_monoid
@@ -18,6 +18,7 @@ __all__ = [
     "NO_FUSE",
     "OPS",
     "PURE",
+    "TURNED",
     "TURN_END",
     "UNSET",
     "WHILE",

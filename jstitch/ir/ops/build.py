@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops.control import TURN_END, UNSET
+from jstitch.ir.ops.control import TURN_END, TURNED, UNSET
 from jstitch.ir.types import DType, TensorType
 
 
@@ -46,6 +46,11 @@ def unset(type_: TensorType) -> Op:
 def turn_end(x: Value) -> Op:
     """The value as the next turn reads it, in no kernel with what made it."""
     return op(TURN_END, (x,), x.tensor)
+
+
+def turned(x: Value) -> Op:
+    """A product as XLA is to leave it."""
+    return op(TURNED, (x,), x.tensor)
 
 
 def iota(type_: TensorType, dim: int) -> Op:

@@ -16,6 +16,7 @@ WHILE = "stablehlo.while"
 KERNEL = "jstitch.kernel"
 NO_FUSE = "jstitch.no_fuse"
 TURN_END = "jstitch.turn_end"  # a boundary, too: what a turn carries on to the next one in the same body
+TURNED = "jstitch.turned"  # a product that XLA is not to turn back: it leaves as XLA's own barrier
 UNSET = "jstitch.unset"
 COLLECTIVES = "jstitch.collectives"
 BARRIER = "stablehlo.optimization_barrier"  # what NO_FUSE is in a program that was not stitched yet
@@ -61,5 +62,6 @@ define(OpDef(KERNEL, OpClass.OPAQUE, _whole))
 define(OpDef(COLLECTIVES, OpClass.OPAQUE, _whole))
 define(OpDef(UNSET, OpClass.OPAQUE, _unset))
 define(OpDef(NO_FUSE, OpClass.OPAQUE, lambda op, x: (x,)))
+define(OpDef(TURNED, OpClass.OPAQUE, lambda op, x: (x,)))
 define(OpDef(TURN_END, OpClass.OPAQUE, lambda op, x: (x,)))
 define(OpDef(BARRIER, OpClass.OPAQUE, lambda op, *arrays: arrays))

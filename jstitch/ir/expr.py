@@ -102,16 +102,6 @@ def numbers(e: Expr) -> Iterator[Index]:
                 yield from numbers(arg)
 
 
-def map_numbers(e: Expr, change: Callable[[Index], Index]) -> Expr:
-    """The expression with other indices used as numbers."""
-    match e:
-        case Number(index):
-            return Number(change(index))
-        case Call(function, args):
-            return Call(function, tuple(map_numbers(a, change) for a in args))
-    return e
-
-
 def refs(e: Expr) -> Iterator[str]:
     """Names of values that the expression reads, those of its indices included."""
     match e:

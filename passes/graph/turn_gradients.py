@@ -18,7 +18,7 @@ from jstitch.passes.base.product_side import PRODUCT, Side
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 from jstitch.passes.graph.swap_products import is_even, swapped
 
-NARROW = 128  # columns up to which it pays
+NARROW = 128  # columns up to which it pays, where as many rows are added up: turning it takes time, too
 LONGER = 2  # times as many rows
 
 
@@ -33,8 +33,8 @@ def _rule(op: Op, producer: Producer) -> Replacement | None:
         return None
     if not op.result.tensor.dtype.is_float:
         return None
-    rows, columns = left.size(left.free), right.size(right.free)
-    if not 1 < columns <= NARROW or rows < LONGER * columns:
+    rows, columns, added = left.size(left.free), right.size(right.free), left.size(left.contracted)
+    if not 1 < columns <= min(NARROW, added) or rows < LONGER * columns:
         return None
     product = swapped(op, (Value(TensorType(op.result.shape[::-1], op.result.tensor.dtype)),))
     left_so = build.turned(product.result)

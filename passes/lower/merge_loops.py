@@ -17,8 +17,8 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from jstitch.codegen.kernel_ir import ROW, Accumulator, Instr, Loop, Nest
-from jstitch.ir.expr import Call, Const, Number, Ref, map_numbers, numbers
-from jstitch.ir.index import Atom, Clamp, Dynamic, FloorDiv, Index, Mod, Var, const, substitute, var
+from jstitch.ir.expr import Call, Const, Number, Ref, move_numbers, numbers
+from jstitch.ir.index import Atom, Clamp, Dynamic, FloorDiv, Index, Mod, Var, atoms, const, substitute, var
 
 Part = TypeVar("Part", bound=Instr | Accumulator)
 
@@ -52,9 +52,9 @@ def _indices(part: Instr | Accumulator) -> Iterator[Index]:
 
 def _goes_on(e: Index, outer: Loop, inner: Loop) -> bool:
     """Whether a turn of the outer loop goes on where the inner one's turns before it ended."""
-    steps = dict(e.terms)
-    whole = steps.get(outer.var, 0) == steps.get(inner.var, 0) * inner.hi
-    return whole and all(_goes_on(part, outer, inner) for atom in steps for part in _parts(atom))
+    parts = (part for atom in atoms([e]) for part in _parts(atom))
+    steps = (dict(part.terms) for part in (e, *parts))
+    return all(each.get(outer.var, 0) == each.get(inner.var, 0) * inner.hi for each in steps)
 
 
 def _parts(atom: Atom) -> tuple[Index, ...]:
@@ -95,5 +95,5 @@ def _changed(part: Part, moved: Callable[[Index], Index], depth: int) -> Part:
             case Index() as index:
                 found[f.name] = moved(index)
             case Const() | Ref() | Number() | Call() as value:
-                found[f.name] = map_numbers(value, moved)
+                found[f.name] = move_numbers(value, moved)
     return replace(part, **found)

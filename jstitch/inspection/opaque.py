@@ -7,7 +7,7 @@ from dataclasses import replace
 from jstitch.frontend.attributes import UnknownAttribute, decode_attributes
 from jstitch.frontend.source import Source
 from jstitch.ir.graph import Op
-from jstitch.ir.ops import NO_FUSE, OPS, TURN_END, TURNED, OpClass
+from jstitch.ir.ops import BOUNDARIES, OPS, OpClass
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import OpaqueType
 
@@ -17,7 +17,7 @@ PREFIX = "opaque."
 def why_opaque(op: Op) -> str | None:
     """Why no pass looks into it, or no kernel holds it; None for ops that are not opaque."""
     if op.name in OPS:
-        left = OPS[op.name].op_class is OpClass.OPAQUE and op.name not in (NO_FUSE, TURN_END, TURNED)
+        left = OPS[op.name].op_class is OpClass.OPAQUE and op.name not in BOUNDARIES
         return f"passes know {op.name} by its attributes, but no kernel has it" if left else None
     name = op.name.removeprefix(PREFIX)
     if name not in OPS:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from jstitch.errors import CannotFuseError
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import NO_FUSE, TURN_END, TURNED
+from jstitch.ir.ops import BOUNDARIES, NO_FUSE, TURN_END, TURNED
 from jstitch.ir.scope import Together, together
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import (
@@ -199,7 +199,7 @@ def _stand_in(first: Op, inputs: tuple[Value, ...], outputs: tuple[Value, ...]) 
 def release(plan: FusionPlan, held: Held) -> FusionPlan:
     """The plan of the whole frame: stand-ins are patterns, and the user's reasons are the first to name."""
     said = held.patterns or held.refused or held.apart or held.left
-    if not said and all(op.name not in (NO_FUSE, TURN_END, TURNED) for op in plan.frame.ops):
+    if not said and all(op.name not in BOUNDARIES for op in plan.frame.ops):
         return plan
     patterns = (*plan.patterns, *held.patterns.values())
     if held.patterns or held.left:

@@ -31,7 +31,8 @@ def turns_apart(loop: Recurrence, context: Context) -> float:
     except CannotLowerError:
         return math.inf
     moved = (c.before for c in loop.carries if is_moved(loop.ops, c.before, c.after))
-    copied = sum(2 * v.tensor.nbytes for v in moved if not is_large(v))  # `unroll_turns` sees to large ones
+    pairs = "unroll_turns" not in context.options.without  # large ones go back and forth then
+    copied = sum(2 * v.tensor.nbytes for v in moved if not (pairs and is_large(v)))
     started = machine.queue + STARTED * machine.queued
     once = kernel_latency(kernel, context).seconds + machine.bandwidths.seconds(copied) + started
     return loop.turns * once

@@ -112,7 +112,7 @@ def _loop(op: Op, producer: Producer) -> Recurrence | Reason:
     if counter is None:
         return Reason(RULE, "nothing says before it runs how many turns the loop has")
     if any(o.name == TURN_END for o in body.ops):
-        return Reason(RULE, "its turns are quicker as kernels of their own, of which two are written out")
+        return Reason(RULE, "two of its turns are written out, as kernels of their own")
     strange = next((o for o in body.ops if is_control(o) or has_effects(o) or not _of_tensors(o)), None)
     if strange is not None:
         return Reason(RULE, f"its turns have '{strange.name}', which no kernel has")

@@ -6,12 +6,13 @@ To add an op, `define(OpDef(...))` in the file of its kind; everything else read
 from __future__ import annotations
 
 from jstitch.ir.ops import collective, contract, control, convert, dynamic, elementwise, reduce, shape
-from jstitch.ir.ops.control import COLLECTIVES, KERNEL, NO_FUSE, TURN_END, TURNED, UNSET, WHILE
+from jstitch.ir.ops.control import BOUNDARIES, COLLECTIVES, KERNEL, NO_FUSE, TURN_END, TURNED, UNSET, WHILE
 from jstitch.ir.ops.definition import OPS, Arrays, OpClass, OpDef, define
 from jstitch.ir.ops.effects import PURE, has_effects
 from jstitch.ir.ops.reduce import MONOIDS, monoid_of, with_monoid
 
 __all__ = [
+    "BOUNDARIES",
     "COLLECTIVES",
     "KERNEL",
     "MONOIDS",

@@ -17,6 +17,7 @@ KERNEL = "jstitch.kernel"
 NO_FUSE = "jstitch.no_fuse"
 TURN_END = "jstitch.turn_end"  # a boundary, too: what a turn carries on to the next one in the same body
 TURNED = "jstitch.turned"  # a product that XLA is not to turn back: it leaves as XLA's own barrier
+BOUNDARIES = (NO_FUSE, TURN_END, TURNED)  # ops that compute nothing, and that no kernel goes across
 UNSET = "jstitch.unset"
 COLLECTIVES = "jstitch.collectives"
 BARRIER = "stablehlo.optimization_barrier"  # what NO_FUSE is in a program that was not stitched yet

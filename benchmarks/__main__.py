@@ -13,6 +13,7 @@ from benchmarks.chains import chains_command
 from benchmarks.compile_time import compile_command
 from benchmarks.device import device_command
 from benchmarks.gpu import gpu_command
+from benchmarks.gpu_times import gpu_times_command
 from benchmarks.hunt import hunt_command
 from benchmarks.kernel_races import kernels_command
 from benchmarks.latency import latency_command
@@ -34,7 +35,7 @@ def main() -> None:
 
 for command in (
     *(run_command, child_command, compile_command, overhead_command),
-    *(gpu_command, device_command, async_command, ablation_command, papers_command),
+    *(gpu_command, gpu_times_command, device_command, async_command, ablation_command, papers_command),
     *(latency_command, blocks_command, chains_command, losses_command, tilings_command),
     *(hunt_command, kernels_command, recurrences_command, timeline_command),
     *(soak_command, soak_child_command),

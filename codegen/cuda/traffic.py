@@ -44,6 +44,17 @@ def traffic(homes: Homes, turns: float = 1) -> tuple[int, int]:
     return read, written + sum(b.type.nbytes for b in homes.carries)
 
 
+def row_bytes(homes: Homes) -> int:
+    """That a team reads for one row, each element once."""
+    loads = {
+        (i.buffer, d.offset(i.offset)): _times(d, i) * i.buffer.type.dtype.itemsize
+        for d in homes.nests
+        for i in d.instructions
+        if isinstance(i, Load) and i.buffer not in homes.tiles
+    }
+    return sum(loads.values())
+
+
 def reread_bytes(lane: Lane, arena_bytes: int, block: int) -> int:
     """Bytes of a lane's rows that are read more than once, for want of room in the `arena_bytes` of a CTA.
 

@@ -48,10 +48,10 @@ from jstitch.passes.base.machine import Machine
 from jstitch.passes.schedule.latency_gpu import gpu_phases
 from jstitch.passes.schedule.latency_value import Latency
 
-MOST, LEAST = 128, 32  # columns of a strip
+MOST, LEAST = 256, 32  # columns of a strip
 ALIGN = 64  # bytes
 SECTOR = 8  # columns that are whole sectors of memory
-CLOSE = 1.1  # times that the evaluator does not tell apart
+CLOSE = 1.04  # times that the evaluator does not tell apart
 CTAS = 1, 2, 4, 6, 8  # numbers of programs, for each multiprocessor, that are looked at
 
 

@@ -23,7 +23,8 @@ from jstitch.codegen.cuda.launch_products import product_parts
 from jstitch.codegen.cuda.launch_strips import strip_homes
 from jstitch.codegen.cuda.live_values import FIXED, live_registers
 from jstitch.codegen.cuda.tiling import depth_of
-from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Phase, StripLane
+from jstitch.codegen.cuda.traffic import row_bytes
+from jstitch.codegen.kernel_ir import Instr, Kernel, Lane, Let, Phase, Space, Store, StripLane
 from jstitch.codegen.launch_ir import LaunchCode
 from jstitch.device_spec import DeviceSpec, occupancy
 from jstitch.passes.base.machine import Machine
@@ -36,8 +37,16 @@ ALU_CYCLES = 4.5  # until a warp may use what a light instruction made
 SHUFFLE_CYCLES = 23.0  # a shuffle, or an access to shared memory
 BARRIER_CYCLES = 30.0
 MMA = 16 * 8  # multiplications of one instruction, for each element of its depth
-MEMORY_SECONDS = 6.5e-7  # from a load to its value
-FLYING_BYTES = 32 * WARP  # of one warp's loads on their way at once
+MEMORY_SECONDS = 4.2e-7  # from a load to its value, of a memory that does little else; measured on an H200
+BEND = (
+    3.0  # how sharply speed stops growing with what is on its way; fits 4 to 128 KiB for each multiprocessor
+)
+FLYING_BYTES = 32 * WARP  # of one warp's loads on their way at once, around products
+MOST_FLYING = 128 * WARP
+"""Of one warp's loads of a row: a thread has registers for no more than eight vectors that come."""
+RUN_BYTES = (
+    40.0  # that a short run of written bytes costs besides: a copy of 128 by 128 takes 1.18 times as long
+)
 
 
 def gpu_phases(kernel: Kernel, machine: Machine, spec: DeviceSpec) -> Iterator[Latency]:
@@ -63,7 +72,8 @@ class WarpWork:
     """cycles: instructions of all warps, weighted by CPI relative to an add; waits: cycles of exchanges.
 
     registers: of a thread. flying: bytes of a warp's loads that are on their way at once. reread: bytes that
-    come from the second-level cache, which is not much faster than memory. tensor: cycles of a
+    come from the second-level cache, which is not much faster than memory. runs: of bytes that are written
+    to strips of rows, each shorter than a row. tensor: cycles of a
     multiprocessor's tensor cores, for all CTAs; their instructions do not wait for one another.
     """
 
@@ -73,6 +83,7 @@ class WarpWork:
     flying: float = FLYING_BYTES
     reread: int = 0
     tensor: float = 0.0
+    runs: float = 0.0
 
 
 def launch_latency(work: WarpWork, launch: LaunchCode, machine: Machine, spec: DeviceSpec) -> Latency:
@@ -90,9 +101,15 @@ def launch_latency(work: WarpWork, launch: LaunchCode, machine: Machine, spec: D
     rounds = [(held * spec.sms, whole), (rest, 1)]  # CTAs that are there at once, how often
     memory = MEMORY_SECONDS
     for ctas, times in rounds:
-        speed = min(machine.bandwidth(nbytes), ctas * warps * work.flying / MEMORY_SECONDS)
-        memory += times * ctas / launch.grid * nbytes / speed if ctas else 0.0
+        speed = _speed(machine.bandwidth(nbytes), ctas * warps * work.flying)
+        memory += times * ctas / launch.grid * (nbytes + RUN_BYTES * work.runs) / speed if ctas else 0.0
     return Latency.of(cycles / spec.clock, memory, machine.launch, nbytes, machine.overlap)
+
+
+def _speed(most: float, flying: float) -> float:
+    """Bytes per second: at most `most`, and what is on its way at once in the time that it takes."""
+    asked = flying / MEMORY_SECONDS
+    return float((most**-BEND + asked**-BEND) ** (-1 / BEND)) if asked else 0.0
 
 
 def thread_work(phase: Phase, launch: LaunchCode, spec: DeviceSpec) -> WarpWork:
@@ -106,7 +123,7 @@ def _lane_work(lane: Lane, block: int, spec: DeviceSpec) -> WarpWork:
         parts = [_work(lane, homes, turns) for homes, turns in lane_homes(lane, spec.shared_optin, block)]
     except NoRoom:  # emitted in turned tiles, which need no homes
         return WarpWork(lane.work / WARP, 0.0, FIXED)
-    return _together(parts)
+    return replace(_together(parts), runs=_runs(lane))
 
 
 def _product_lane_work(lane: Lane, block: int, spec: DeviceSpec) -> WarpWork:
@@ -135,6 +152,7 @@ def _together(parts: Sequence[WarpWork]) -> WarpWork:
         max(p.flying for p in parts),
         sum(p.reread for p in parts),
         sum(p.tensor for p in parts),
+        sum(p.runs for p in parts),
     )
 
 
@@ -152,8 +170,18 @@ def _work(lane: Lane, homes: Homes, turns: float) -> WarpWork:
     cycles = sum(_nest_cycles(homes, d) for d in homes.nests)
     waits = sum(_wait_cycles(homes, d) for d in homes.nests)
     ahead = sum(p.nbytes for stage in lane.stages for p in stage.prefetches)  # of a team's next row
-    flying = FLYING_BYTES + ahead * WARP / homes.team.threads
+    flying = min(max(row_bytes(homes) * WARP / homes.team.threads, WARP), MOST_FLYING)
+    flying += ahead * WARP / homes.team.threads
     return WarpWork(cycles * warps, waits * warps, live_registers(homes), flying)
+
+
+def _runs(lane: Lane) -> float:
+    """Written runs of bytes of a strip's rows."""
+    if not isinstance(lane, StripLane) or lane.strips == 1:
+        return 0.0
+    instructions = (i for stage in lane.stages[lane.before :] for n in stage.nests for i in n.instructions)
+    written = {i.buffer for i in instructions if isinstance(i, Store) and i.buffer.space is Space.RESULT}
+    return float(len(written) * lane.rows * lane.strips)
 
 
 def _nest_cycles(homes: Homes, d: Dealt) -> float:

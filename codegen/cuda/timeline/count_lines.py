@@ -25,7 +25,7 @@ from jstitch.codegen.cuda.ptx.order import Clock, Order
 from jstitch.codegen.cuda.ptx.run import argument_regions, load_program, one_cta
 from jstitch.codegen.cuda.ptx.scalar import Array
 
-WARP, SECTOR, BANKS, WORD = 32, 32, 32, 4
+WARP, SECTOR, LINE, BANKS, WORD = 32, 32, 128, 32, 4
 _ASKED = -1  # the stamp of a sector that L2 was asked for, and nobody touched since
 _TOUCHED = ("sectors", "fresh", "far", "asked", "passes")
 
@@ -50,7 +50,8 @@ class Line:
     reached: times that it came there; runs: with some lane at work. sectors: of 32 bytes that loads and
     stores of global memory touch; fresh: those that its CTA touches for the first time; far: those touched
     so long ago that the cache has lost them; asked: those that L2 was asked for before. passes: cycles of
-    the shared memory's banks. barrier: number and warps of the last one, or None. buffer: argument, or -1.
+    L1, or of the shared memory's banks. barrier: number and warps of the last one, or None. buffer: argument,
+    or -1.
     """
 
     reached: int = 0
@@ -112,9 +113,13 @@ class _Counts:
         """A block, by some lanes."""
         self.blocks.setdefault(id(block), np.zeros(self.size, np.int64))[np.unique(lanes // WARP)] += 1
 
-    def touch_global(self, line: int, region: Region, lanes: Lanes, offsets: Lanes) -> None:
-        """Each lane's access lies within one sector."""
+    def touch_global(self, line: int, region: Region, lanes: Lanes, offsets: Lanes, nbytes: int) -> None:
+        """Each lane's access lies within one sector. Passes are the lines of each group of lanes that would
+        have one together, were they neighbours."""
         number, stamps = self._stamps(region)
+        groups = lanes // max(1, LINE // nbytes)
+        together = np.unique(np.stack((groups, offsets // LINE)), axis=1)[0]
+        self._add(line, "passes", together * max(1, LINE // nbytes) // WARP)
         pairs = np.unique(np.stack((offsets // SECTOR, lanes // WARP)), axis=1)
         sectors, first = np.unique(pairs[0], return_index=True)
         is_fresh, is_asked = stamps[sectors] == 0, stamps[sectors] == _ASKED
@@ -227,7 +232,7 @@ class _Memory(Memory):
         for region, positions, offsets in self._locate(group, group.spread(address), access):
             lanes = group.lanes if positions is None else group.lanes[positions]
             if region.counted:
-                self.counts.touch_global(group.order.line, region, lanes, offsets)
+                self.counts.touch_global(group.order.line, region, lanes, offsets, access.size)
                 of_argument = True
             elif region is self.shared:
                 self.counts.touch_shared(group.order.line, lanes, offsets, access.size)

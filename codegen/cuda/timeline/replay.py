@@ -30,6 +30,7 @@ _QUEUE_DEPTH = 64.0  # cycles of work that the load/store unit takes in advance
 _PORT_DEPTH = 400.0  # that stores may have before it
 _DRAM_DEPTH = 6000.0  # that stores may be behind
 _PORT_BYTES = 48.0  # to and from L2, a cycle and multiprocessor
+_WRITTEN = 1.15  # times as long as a byte read, for DRAM
 _TAKEN = 12.0  # cycles until a register that was read may be written
 _SPREAD = 0.2  # cycles between the first CTAs
 _QUARTERS, _BOARDS, _BARRIERS, _GROUPS = 4, 6, 16, 8
@@ -284,7 +285,8 @@ def _move(row, units, sums, sm, time, bandwidth):  # type: ignore[no-untyped-def
     units.port[sm] = max(units.port[sm], time) + (row[_DRAM] + row[_L2]) / _PORT_BYTES
     passed = units.port[sm]
     if row[_DRAM] > 0:
-        units.dram[0] = max(units.dram[0], passed) + row[_DRAM] / bandwidth
+        taken = row[_DRAM] / bandwidth * (_WRITTEN if row[_KIND] == _STORE else 1.0)
+        units.dram[0] = max(units.dram[0], passed) + taken
         sums.totals[1] += row[_DRAM]
         passed = units.dram[0]
         if row[_KIND] == _STORE and passed > time + _DRAM_DEPTH:

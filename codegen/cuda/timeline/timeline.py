@@ -26,7 +26,7 @@ from jstitch.codegen.cuda.timeline.work import Origin, rows
 from jstitch.device_spec import DeviceSpec, occupancy
 from jstitch.ir.types import DType
 
-CEILING = 0.92  # of DRAM's bandwidth that a kernel can have; an assumption
+CEILING = 0.83  # of DRAM's bandwidth that loads of a kernel have; fitted to an H200
 _SAMPLED = 4  # multiprocessors that are replayed
 _MOST_STEPS = 12_000_000  # instructions that are replayed; of what is longer, the first CTAs are
 _CACHE_BYTES = 24 << 10  # of L1, beside what can be shared memory

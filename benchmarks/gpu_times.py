@@ -1,0 +1,183 @@
+"""Programs on a GPU: jstitch.jit beside jax.jit, results compared, then the time of all kernels of each.
+
+The suite at its largest size, and norms, losses and optimizers at sizes that fill a GPU. Times are those of
+kernels, by JAX's profiler: calls overlap with kernels of earlier ones, and what they cost is `overhead`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import click
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+import jstitch
+from benchmarks.kernel_times import NoTimesError, kernel_times
+from benchmarks.timeline import PROGRAMS
+from benchmarks.workload import Size
+from benchmarks.workloads import FAMILIES
+from jstitch.runtime.report import stitch_count
+
+Row = dict[str, Any]
+TF32 = 1e-3  # of products of f32, on GPUs
+HALF = 2e-2
+WORKERS, COMPILING = 14, 12
+
+
+@dataclass(frozen=True)
+class GpuCase:
+    """make: -> the function and its arguments, on the device."""
+
+    make: Callable[[], tuple[Callable[..., Any], Any]]
+
+
+@cache
+def gpu_cases() -> Mapping[str, GpuCase]:
+    """By name: the suite's workloads, and the programs of `benchmarks timeline`."""
+    suite = {w.name: GpuCase(lambda w=w: _of_suite(w)) for ws in FAMILIES.values() for w in ws}
+    return suite | {p.name: GpuCase(lambda p=p: (p.function, _random(p.args))) for p in PROGRAMS}
+
+
+def _of_suite(workload: Any) -> tuple[Callable[..., Any], Any]:
+    problem = workload.problem(Size.DRAM)
+    return problem.function, jax.tree.map(jnp.asarray, problem.args)
+
+
+def _random(structs: Any) -> Any:
+    leaves, tree = jax.tree.flatten(structs)
+    return tree.unflatten([_drawn(s, jax.random.key(n)) for n, s in enumerate(leaves)])
+
+
+def _drawn(struct: jax.ShapeDtypeStruct, key: Array) -> Array:
+    """Sizes of normal numbers, as second moments must not be negative; small whole numbers."""
+    if jnp.issubdtype(struct.dtype, jnp.integer):
+        return jax.random.randint(key, struct.shape, 0, 31).astype(struct.dtype)
+    return jnp.abs(jax.random.normal(key, struct.shape, jnp.float32)).astype(struct.dtype)
+
+
+def check(name: str) -> Row:
+    """Whether both sides of a case agree; plans and kernels are kept then, so that others need no time."""
+    begun = time.perf_counter()
+    try:
+        function, args = gpu_cases()[name].make()
+        since = jstitch.record_count()
+        found, expected = jstitch.jit(function)(*args), jax.jit(function)(*args)
+        row = _compared(found, expected) | {"kernels": stitch_count(since)}
+    except Exception as error:
+        row = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()[-2000:]}
+    return {"name": name, **row, "seconds": time.perf_counter() - begun}
+
+
+def _compared(found: Any, expected: Any) -> Row:
+    pairs = list(zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True))
+    far = [d for a, b in pairs if (d := difference(a, b)) > _allowed(b)]
+    row: Row = {"difference": max((difference(a, b) for a, b in pairs), default=0.0)}
+    return row | ({"error": f"differs from jax.jit by {max(far):.1e} of the largest number"} if far else {})
+
+
+def _allowed(x: Array) -> float:
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return 1.0 if x.dtype == jnp.int8 else 0.0  # where a tie falls the other way
+    return HALF if x.dtype.itemsize < 4 else TF32
+
+
+def difference(a: Array, b: Array) -> float:
+    """The largest one, of the largest number of b (of whole numbers: itself); inf where b alone is finite."""
+    if a.size == 0:
+        return 0.0
+    is_float = jnp.issubdtype(b.dtype, jnp.floating)
+    a, b = a.astype(jnp.float32), b.astype(jnp.float32)
+    finite = jnp.isfinite(b)
+    if not bool(jnp.all(jnp.where(finite, jnp.isfinite(a), (a == b) | (jnp.isnan(a) & jnp.isnan(b))))):
+        return float("inf")
+    distance = jnp.max(jnp.where(finite, jnp.abs(a - b), 0))
+    largest = jnp.max(jnp.where(finite, jnp.abs(b), 0)) if is_float else 1.0
+    return float(distance / jnp.maximum(largest, 1e-30))
+
+
+def check_all(names: list[str], seconds: float) -> Iterator[Row]:
+    """Rows of all cases that are checked in that time, in processes side by side."""
+    end = time.monotonic() + seconds
+    pool = ProcessPoolExecutor(WORKERS, get_context("spawn"))
+    jobs = [pool.submit(check, name) for name in names]
+    try:
+        for job in as_completed(jobs, timeout=max(1.0, end - time.monotonic())):
+            yield job.result()
+    except TimeoutError:
+        pass
+    finally:
+        for process in (getattr(pool, "_processes", None) or {}).values():
+            process.kill()
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def measure(names: list[str], seconds: float) -> Iterator[Row]:
+    """Rows of kernel times, one case after another; all are compiled first."""
+    end = time.monotonic() + seconds
+    with ThreadPoolExecutor(COMPILING) as pool:
+        compiled = list(pool.map(_compiled, names))
+    for name, sides in zip(names, compiled, strict=True):
+        if time.monotonic() > end:
+            yield {"name": name, "error": "not measured: no time was left"}
+        elif isinstance(sides, str):
+            yield {"name": name, "error": sides}
+        else:
+            yield {"name": name} | _guarded(name, *sides)
+
+
+def _compiled(name: str) -> tuple[Any, Any] | str:
+    try:
+        function, args = gpu_cases()[name].make()
+        structs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), args)
+        return tuple(jit(function).lower(*structs).compile() for jit in (jax.jit, jstitch.jit))  # type: ignore[return-value]
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def _guarded(name: str, plain: Any, stitched: Any) -> Row:
+    try:
+        return _measured(name, plain, stitched)
+    except NoTimesError:
+        return {"error": "not measured: JAX's profiler names no kernel of a GPU"}
+    except jax.errors.JaxRuntimeError as error:  # too little memory, say
+        return {"error": str(error).splitlines()[0]}
+
+
+def _measured(name: str, plain: Any, stitched: Any) -> Row:
+    _, args = gpu_cases()[name].make()
+    results = jax.block_until_ready(plain(*args))  # type: ignore[no-untyped-call]
+    jax.block_until_ready(stitched(*args))  # type: ignore[no-untyped-call]
+    nbytes = sum(x.nbytes for x in (*jax.tree.leaves(args), *jax.tree.leaves(results)))
+    del results
+    theirs, ours = (kernel_times(lambda side=side: side(*args)) for side in (plain, stitched))
+    sides = {"jax": _side(theirs), "jstitch": _side(ours)}
+    ratio = sides["jax"]["seconds"] / sides["jstitch"]["seconds"]
+    speed = nbytes / sides["jstitch"]["seconds"]
+    return {"io_bytes": nbytes, **sides, "ratio": ratio, "bytes_per_second": speed}
+
+
+def _side(times: Mapping[str, Any]) -> Row:
+    total = sum(t.seconds for t in times.values())
+    launches = sum(t.launches for t in times.values())
+    return {"seconds": total, "launches": launches, "kernels": {n: asdict(t) for n, t in times.items()}}
+
+
+@click.command("gpu-times", hidden=True)
+@click.argument("names", nargs=-1)
+@click.option("--seconds", default=120.0)
+@click.option("--json", "path", type=click.Path(path_type=Path), required=True)
+def gpu_times_command(names: tuple[str, ...], seconds: float, path: Path) -> None:
+    """Kernel times of cases, in this process: what `benchmarks gpu` runs."""
+    rows = list(measure(list(names) or list(gpu_cases()), seconds))
+    path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from benchmarks import machine, suite
 from benchmarks.device import ROOT, Device, NoGpuError, describe_gpu, use
-from benchmarks.gpu_times import check_all, gpu_cases
+from benchmarks.gpu_times import case_names, check_all
 from benchmarks.table import geometric_mean
 
 Row = dict[str, Any]
@@ -53,7 +53,7 @@ def gpu_command(json_path: Path, pattern: str, seconds: float) -> None:
         raise click.ClickException(str(error)) from None
     use(Device.CUDA)
     end = time.monotonic() + seconds
-    names = [name for name in gpu_cases() if re.search(pattern, name)]
+    names = [name for name in case_names() if re.search(pattern, name)]
     result: Row = {"machine": machine.describe() | gpu, "copy_bytes_per_second": gpu["copy"]}
     result["tests"] = run_tests(seconds * TESTS)
     console.print(f"{gpu['gpu']}: {result['tests']['summary']}")
@@ -142,5 +142,7 @@ def _run(command: list[str], seconds: float) -> Row:
         )
     except subprocess.TimeoutExpired:
         return {"status": 124, "summary": f"not finished within {seconds:.0f} s"}
-    lines = (done.stdout + done.stderr).strip().splitlines() or [""]
-    return {"status": done.returncode, "summary": lines[-1], "output": lines[-40:] if done.returncode else []}
+    said, complained = (text.strip().splitlines() for text in (done.stdout, done.stderr))
+    summary = (said or complained or [""])[-1]
+    output = [*said, *complained][-40:] if done.returncode else []
+    return {"status": done.returncode, "summary": summary, "output": output}

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from jax import Array
 import jstitch
 from benchmarks.kernel_times import NoTimesError, kernel_times
 from benchmarks.timeline import PROGRAMS
-from benchmarks.workload import Size
+from benchmarks.workload import Size, Workload
 from benchmarks.workloads import FAMILIES
 from jstitch.runtime.report import stitch_count
 
@@ -37,30 +37,44 @@ WORKERS, COMPILING = 14, 12
 
 @dataclass(frozen=True)
 class GpuCase:
-    """make: -> the function and its arguments, on the device."""
+    """args: arrays of the host, or what is to be drawn on the device."""
 
-    make: Callable[[], tuple[Callable[..., Any], Any]]
+    function: Callable[..., Any]
+    args: Any
+
+    @property
+    def structs(self) -> Any:
+        return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), self.args)
+
+    def on_device(self) -> Any:
+        """The arguments, every time the same."""
+        leaves, tree = jax.tree.flatten(self.args)
+        return jax.tree.unflatten(tree, [_there(x, jax.random.key(n)) for n, x in enumerate(leaves)])
+
+
+def case_names() -> list[str]:
+    """The suite's workloads, and the programs of `benchmarks timeline`."""
+    return [*_suite(), *(p.name for p in PROGRAMS)]
+
+
+def gpu_case(name: str) -> GpuCase:
+    """Raises KeyError."""
+    if name in _suite():
+        problem = _suite()[name].problem(Size.DRAM)
+        return GpuCase(problem.function, problem.args)
+    program = {p.name: p for p in PROGRAMS}[name]
+    return GpuCase(program.function, program.args)
 
 
 @cache
-def gpu_cases() -> Mapping[str, GpuCase]:
-    """By name: the suite's workloads, and the programs of `benchmarks timeline`."""
-    suite = {w.name: GpuCase(lambda w=w: _of_suite(w)) for ws in FAMILIES.values() for w in ws}
-    return suite | {p.name: GpuCase(lambda p=p: (p.function, _random(p.args))) for p in PROGRAMS}
+def _suite() -> Mapping[str, Workload]:
+    return {w.name: w for workloads in FAMILIES.values() for w in workloads}
 
 
-def _of_suite(workload: Any) -> tuple[Callable[..., Any], Any]:
-    problem = workload.problem(Size.DRAM)
-    return problem.function, jax.tree.map(jnp.asarray, problem.args)
-
-
-def _random(structs: Any) -> Any:
-    leaves, tree = jax.tree.flatten(structs)
-    return tree.unflatten([_drawn(s, jax.random.key(n)) for n, s in enumerate(leaves)])
-
-
-def _drawn(struct: jax.ShapeDtypeStruct, key: Array) -> Array:
-    """Sizes of normal numbers, as second moments must not be negative; small whole numbers."""
+def _there(struct: Any, key: Array) -> Array:
+    """Of what is drawn: sizes of normal numbers, for second moments are not negative; small whole numbers."""
+    if not isinstance(struct, jax.ShapeDtypeStruct):
+        return jnp.asarray(struct)
     if jnp.issubdtype(struct.dtype, jnp.integer):
         return jax.random.randint(key, struct.shape, 0, 31).astype(struct.dtype)
     return jnp.abs(jax.random.normal(key, struct.shape, jnp.float32)).astype(struct.dtype)
@@ -70,9 +84,10 @@ def check(name: str) -> Row:
     """Whether both sides of a case agree; plans and kernels are kept then, so that others need no time."""
     begun = time.perf_counter()
     try:
-        function, args = gpu_cases()[name].make()
+        case = gpu_case(name)
+        args = case.on_device()
         since = jstitch.record_count()
-        found, expected = jstitch.jit(function)(*args), jax.jit(function)(*args)
+        found, expected = jstitch.jit(case.function)(*args), jax.jit(case.function)(*args)
         row = _compared(found, expected) | {"kernels": stitch_count(since)}
     except Exception as error:
         row = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()[-2000:]}
@@ -123,24 +138,26 @@ def check_all(names: list[str], seconds: float) -> Iterator[Row]:
 
 
 def measure(names: list[str], seconds: float) -> Iterator[Row]:
-    """Rows of kernel times, one case after another; all are compiled first."""
+    """Rows of kernel times, one case after another; so many at a time are compiled side by side."""
     end = time.monotonic() + seconds
-    with ThreadPoolExecutor(COMPILING) as pool:
-        compiled = list(pool.map(_compiled, names))
-    for name, sides in zip(names, compiled, strict=True):
+    for first in range(0, len(names), COMPILING):
+        some = names[first : first + COMPILING]
         if time.monotonic() > end:
-            yield {"name": name, "error": "not measured: no time was left"}
-        elif isinstance(sides, str):
-            yield {"name": name, "error": sides}
-        else:
-            yield {"name": name} | _guarded(name, *sides)
+            yield from ({"name": name, "error": "not measured: no time was left"} for name in some)
+            continue
+        with ThreadPoolExecutor(COMPILING) as pool:
+            compiled = list(pool.map(_compiled, some))
+        for name, sides in zip(some, compiled, strict=True):
+            found = {"error": sides} if isinstance(sides, str) else _guarded(name, *sides)
+            yield {"name": name} | found
 
 
 def _compiled(name: str) -> tuple[Any, Any] | str:
     try:
-        function, args = gpu_cases()[name].make()
-        structs = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), args)
-        return tuple(jit(function).lower(*structs).compile() for jit in (jax.jit, jstitch.jit))  # type: ignore[return-value]
+        case = gpu_case(name)
+        jits: tuple[Any, Any] = jax.jit(case.function), jstitch.jit(case.function)
+        plain, stitched = (jit.lower(*case.structs).compile() for jit in jits)
+        return plain, stitched
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
@@ -155,12 +172,12 @@ def _guarded(name: str, plain: Any, stitched: Any) -> Row:
 
 
 def _measured(name: str, plain: Any, stitched: Any) -> Row:
-    _, args = gpu_cases()[name].make()
+    args = gpu_case(name).on_device()
     results = jax.block_until_ready(plain(*args))  # type: ignore[no-untyped-call]
     jax.block_until_ready(stitched(*args))  # type: ignore[no-untyped-call]
     nbytes = sum(x.nbytes for x in (*jax.tree.leaves(args), *jax.tree.leaves(results)))
     del results
-    theirs, ours = (kernel_times(lambda side=side: side(*args)) for side in (plain, stitched))
+    theirs, ours = (kernel_times(partial(side, *args)) for side in (plain, stitched))
     sides = {"jax": _side(theirs), "jstitch": _side(ours)}
     ratio = sides["jax"]["seconds"] / sides["jstitch"]["seconds"]
     speed = nbytes / sides["jstitch"]["seconds"]
@@ -179,5 +196,5 @@ def _side(times: Mapping[str, Any]) -> Row:
 @click.option("--json", "path", type=click.Path(path_type=Path), required=True)
 def gpu_times_command(names: tuple[str, ...], seconds: float, path: Path) -> None:
     """Kernel times of cases, in this process: what `benchmarks gpu` runs."""
-    rows = list(measure(list(names) or list(gpu_cases()), seconds))
+    rows = list(measure(list(names) or case_names(), seconds))
     path.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

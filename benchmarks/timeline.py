@@ -8,7 +8,9 @@ estimated. `--zoo` compares the latency-evaluator, which chooses among kernels, 
 from __future__ import annotations
 
 import json
+import math
 import re
+import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -44,6 +46,7 @@ from jstitch.passes.schedule.latency import kernel_latency
 
 Row = dict[str, Any]
 F32, BF16 = jnp.float32, jnp.bfloat16
+SHORTEST = 9.0  # microseconds of a launch that its estimate is compared with
 
 
 @dataclass(frozen=True)
@@ -160,13 +163,22 @@ PROGRAMS = tuple(_programs())
 @click.option("--filter", "pattern", default="", help="Only programs whose name matches this expression.")
 @click.option("--target", default="h200", show_default=True, help="The GPU to compile for.")
 @click.option("--zoo", default=0, help="Compare the latency-evaluator on so many kernels of the zoo.")
+@click.option(
+    "--measured",
+    type=click.Path(path_type=Path, exists=True),
+    help="What `benchmarks gpu` wrote, to compare.",
+)
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the rows to this file.")
-def timeline_command(pattern: str, target: str, zoo: int, path: Path | None) -> None:
+def timeline_command(pattern: str, target: str, zoo: int, measured: Path | None, path: Path | None) -> None:
     """Estimated time and share of the peak of kernels at a GPU's sizes, without a GPU."""
     console, spec = Console(), find_spec(target)
     console.width = max(console.width, 150)
     rows = [row for p in PROGRAMS if re.search(pattern, p.name) for row in estimate(p, spec)]
+    if measured is not None:
+        rows = [row | _beside(row, json.loads(measured.read_text(encoding="utf-8"))) for row in rows]
     console.print(_table(rows, spec))
+    if measured is not None:
+        console.print(_errors(rows))
     result: Row = {"machine": machine.describe(), "target": target, "estimated": rows}
     if zoo:
         result["zoo"] = compare(spec, zoo)
@@ -208,9 +220,40 @@ def _rows(program: Program, kernel: Any) -> Iterator[Row]:
         yield base | {"error": str(error)}
 
 
+def _beside(row: Row, found: Row) -> Row:
+    """What the launch took on a device, where it was measured there: its name ends as ours does."""
+    of_program = [r for r in found["rows"] if r["name"] == row["program"] and "jstitch" in r]
+    kernels = {n: k for r in of_program for n, k in r["jstitch"]["kernels"].items()}
+    named = [k for n, k in kernels.items() if n.endswith(f"_{row.get('launch')}")]
+    return {"measured": named[0]["seconds"] * 1e6} if len(named) == 1 else {}
+
+
+def _errors(rows: list[Row]) -> str:
+    """Of launches that take long enough for their own start not to count."""
+    logs = [math.log(r["us"] / r["measured"]) for r in rows if r.get("measured", 0.0) >= SHORTEST]
+    if len(logs) < 2:
+        return "fewer than two launches were measured"
+    mean, spread = math.exp(statistics.mean(logs)), math.exp(statistics.stdev(logs))
+    return (
+        f"{len(logs)} launches of at least {SHORTEST:.0f} us were measured:"
+        f" estimates are {mean:.2f} of that in the geometric mean, with a standard deviation of {spread:.2f}x"
+    )
+
+
 def _table(rows: list[Row], spec: DeviceSpec) -> Table:
     table = Table(title=f"{spec.title}: estimated", title_justify="left")
-    heads = "program", "launch", "CTAs", "of an SM", "registers", "us", "of peak", "wanted", "bound by"
+    heads = (
+        "program",
+        "launch",
+        "CTAs",
+        "of an SM",
+        "registers",
+        "us",
+        "measured",
+        "of peak",
+        "wanted",
+        "bound by",
+    )
     for head in heads:
         table.add_column(head, justify="left" if head in ("program", "launch", "bound by") else "right")
     for row in rows:
@@ -221,7 +264,8 @@ def _table(rows: list[Row], spec: DeviceSpec) -> Table:
         cells = f"{row['grid']:,} x {row['block']}", str(row["ctas_per_sm"]), f"{row['registers']}{spills}"
         wanted = f"{row['least']}%" if row["least"] else ""
         color = "red" if 100 * row["peak"] < row["least"] else "green"
-        times = f"{row['us']:,.1f}", f"[{color}]{row['peak']:.0%}", wanted, row["bound"]
+        measured = f"{row['measured']:,.1f}" if "measured" in row else ""
+        times = f"{row['us']:,.1f}", measured, f"[{color}]{row['peak']:.0%}", wanted, row["bound"]
         table.add_row(row["program"], row["launch"], *cells, *times)
     return table
 

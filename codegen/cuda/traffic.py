@@ -45,14 +45,19 @@ def traffic(homes: Homes, turns: float = 1) -> tuple[int, int]:
 
 
 def row_bytes(homes: Homes) -> int:
-    """That a team reads for one row, each element once."""
+    """That a team asks for at once for one row: each element once, of a serial loop those of one turn."""
     loads = {
-        (i.buffer, d.offset(i.offset)): _times(d, i) * i.buffer.type.dtype.itemsize
+        (i.buffer, d.offset(i.offset)): _at_once(d, i) * i.buffer.type.dtype.itemsize
         for d in homes.nests
         for i in d.instructions
         if isinstance(i, Load) and i.buffer not in homes.tiles
     }
     return sum(loads.values())
+
+
+def _at_once(d: Dealt, i: Instr) -> int:
+    loops = d.loops[: max(0, d.level(i) - len(d.serial))]
+    return math.prod(loop.var.extent for loop in loops)
 
 
 def reread_bytes(lane: Lane, arena_bytes: int, block: int) -> int:

@@ -37,16 +37,17 @@ ALU_CYCLES = 4.5  # until a warp may use what a light instruction made
 SHUFFLE_CYCLES = 23.0  # a shuffle, or an access to shared memory
 BARRIER_CYCLES = 30.0
 MMA = 16 * 8  # multiplications of one instruction, for each element of its depth
-MEMORY_SECONDS = 4.2e-7  # from a load to its value, of a memory that does little else; measured on an H200
-BEND = (
-    3.0  # how sharply speed stops growing with what is on its way; fits 4 to 128 KiB for each multiprocessor
-)
-FLYING_BYTES = 32 * WARP  # of one warp's loads on their way at once, around products
+MEMORY_SECONDS = 6.5e-7  # from a launch's first load to its value
+FLIGHT_SECONDS = 4.2e-7  # from a load of a loop over rows to its value; measured on an H200
+BEND = 3.0
+"""How sharply speed stops growing with what is on its way; fits 4 to 128 KiB for each multiprocessor."""
+
+FLYING_BYTES = 32 * WARP  # of one warp's loads on their way at once, where it has one row
 MOST_FLYING = 128 * WARP
-"""Of one warp's loads of a row: a thread has registers for no more than eight vectors that come."""
-RUN_BYTES = (
-    40.0  # that a short run of written bytes costs besides: a copy of 128 by 128 takes 1.18 times as long
-)
+"""Of one warp's loads in a loop over rows: a thread has registers for no more than eight vectors of them."""
+
+RUN_BYTES = 40.0
+"""That a short run of written bytes costs besides: a copy by runs of 128 takes 1.18 times as long there."""
 
 
 def gpu_phases(kernel: Kernel, machine: Machine, spec: DeviceSpec) -> Iterator[Latency]:
@@ -100,8 +101,9 @@ def launch_latency(work: WarpWork, launch: LaunchCode, machine: Machine, spec: D
     whole, rest = divmod(launch.grid, held * spec.sms)
     rounds = [(held * spec.sms, whole), (rest, 1)]  # CTAs that are there at once, how often
     memory = MEMORY_SECONDS
+    waited_for = max(launch.bytes_read + work.reread, 1) / max(nbytes, 1)  # writes are not
     for ctas, times in rounds:
-        speed = _speed(machine.bandwidth(nbytes), ctas * warps * work.flying)
+        speed = _speed(machine.bandwidth(nbytes), ctas * warps * work.flying / waited_for)
         memory += times * ctas / launch.grid * (nbytes + RUN_BYTES * work.runs) / speed if ctas else 0.0
     return Latency.of(cycles / spec.clock, memory, machine.launch, nbytes, machine.overlap)
 
@@ -170,7 +172,10 @@ def _work(lane: Lane, homes: Homes, turns: float) -> WarpWork:
     cycles = sum(_nest_cycles(homes, d) for d in homes.nests)
     waits = sum(_wait_cycles(homes, d) for d in homes.nests)
     ahead = sum(p.nbytes for stage in lane.stages for p in stage.prefetches)  # of a team's next row
-    flying = min(max(row_bytes(homes) * WARP / homes.team.threads, WARP), MOST_FLYING)
+    flying: float = FLYING_BYTES
+    if homes.carries or (isinstance(lane, StripLane) and turns > lane.programs):
+        asked = row_bytes(homes) * WARP / homes.team.threads * MEMORY_SECONDS / FLIGHT_SECONDS
+        flying = min(max(asked, WARP), MOST_FLYING)
     flying += ahead * WARP / homes.team.threads
     return WarpWork(cycles * warps, waits * warps, live_registers(homes), flying)
 

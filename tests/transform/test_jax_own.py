@@ -31,7 +31,7 @@ SHARE = {
 }
 """By file: which of its tests."""
 
-ONCE = ("mutable_array", "jet", "export")  # long, and of parts that the versions share
+ONCE = ("mutable_array", "jet", "export", "custom_api", "aot")  # long, and of parts that the versions share
 
 EXPECTED = {
     "test_eval_shape_trace_cache_share",  # jax.eval_shape is not replaced: it has no trace of ours to share

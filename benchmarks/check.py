@@ -39,7 +39,7 @@ def _difference(
         raise WrongResultError(f"{where}: expected {b.dtype}{b.shape}, found {a.dtype}{a.shape}.")
     if a.size == 0:
         return 0.0, 0.0
-    allowed = _allowed(b.dtype, tolerance)
+    most = allowed(b.dtype, tolerance)
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     finite = np.isfinite(wide_b)
     if not np.array_equal(wide_a[~finite], wide_b[~finite], equal_nan=True):
@@ -47,10 +47,11 @@ def _difference(
     distance = np.abs(np.where(finite, wide_a, 0) - np.where(finite, wide_b, 0)).max()
     if not np.issubdtype(b.dtype, np.integer):
         distance /= max(np.abs(wide_b[finite]).max(initial=0.0), 1e-30)
-    return float(distance), allowed
+    return float(distance), most
 
 
-def _allowed(dtype: np.dtype[Any], tolerance: float) -> float:
+def allowed(dtype: np.dtype[Any], tolerance: float) -> float:
+    """The largest difference of numbers of that type, of the largest one; of whole numbers itself."""
     if np.issubdtype(dtype, np.integer) or dtype == np.bool_:
         return float(dtype == np.int8)
     narrow = float(finfo(dtype).eps)

@@ -26,13 +26,12 @@ from rich.table import Table
 
 from benchmarks import machine, suite
 from benchmarks.device import ROOT, Device, NoGpuError, describe_gpu, use
-from benchmarks.gpu_times import case_names, check_all
+from benchmarks.gpu_times import WORKERS, case_names, check_all
 from benchmarks.table import geometric_mean
 
 Row = dict[str, Any]
 SECONDS = 540.0
 TESTS, CHECKS, TIMES = 0.32, 0.33, 0.35  # of the time
-PROCESSES = "14"
 TOOLS = ("memcheck", "racecheck")
 SAMPLE = ("tests/gpu/test_on_device.py", "-k", "sample")
 LEAST_SECONDS = 20.0  # that compute-sanitizer needs to start
@@ -73,7 +72,7 @@ def gpu_command(json_path: Path, pattern: str, seconds: float) -> None:
 
 def run_tests(seconds: float) -> Row:
     """The exit status of `pytest -m gpu` and its last line; side by side where pytest-xdist is installed."""
-    together = ("-n", PROCESSES) if util.find_spec("xdist") else ()
+    together = ("-n", str(WORKERS)) if util.find_spec("xdist") else ()
     return _run([sys.executable, "-m", "pytest", "-q", *together, "-m", "gpu", "tests/gpu"], seconds)
 
 

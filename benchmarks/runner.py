@@ -12,10 +12,7 @@ import os
 import re
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,11 +67,8 @@ def jobs(families: dict[str, tuple[Workload, ...]], mallocs: tuple[Malloc, ...],
     return compared + torch
 
 
-def run_job(job: Job, settings: Settings, end: float | None = None) -> Iterator[Row]:
-    """Rows as the child prints them; one error row per measurement that a dead child still owed.
-
-    end: time.monotonic() at which the child is ended, None = never.
-    """
+def run_job(job: Job, settings: Settings) -> Iterator[Row]:
+    """Rows as the child prints them; one error row per measurement that a dead child still owed."""
     owed = [(w.name, size.value) for w in job.workloads for size in settings.sizes]
     child = subprocess.Popen(
         _command(job, settings),
@@ -83,7 +77,7 @@ def run_job(job: Job, settings: Settings, end: float | None = None) -> Iterator[
         cwd=Path(__file__).resolve().parents[1],
         env={**os.environ, **ENVIRONMENT.get(job.family, {}), **job.malloc.environment},
     )
-    with child, _ended_at(child, end):
+    with child:
         assert child.stdout is not None
         for line in child.stdout:
             if not line.startswith("{"):
@@ -95,17 +89,6 @@ def run_job(job: Job, settings: Settings, end: float | None = None) -> Iterator[
     for workload, size in owed:
         error = f"the process of {job} ended with status {child.returncode}"
         yield {"workload": workload, "size": size, "malloc": job.malloc.value, "error": error}
-
-
-@contextmanager
-def _ended_at(child: subprocess.Popen[str], end: float | None) -> Iterator[None]:
-    timer = threading.Timer(max(0.0, (end or 0.0) - time.monotonic()), child.terminate)
-    if end is not None:
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def _command(job: Job, settings: Settings) -> list[str]:

@@ -130,10 +130,8 @@ def _measure(console: Console, jobs: Sequence[Job], settings: Settings, gpu: Row
     }
 
 
-def collect(
-    console: Console, jobs: Sequence[Job], settings: Settings, end: float | None = None
-) -> tuple[list[Row], list[Row]]:
-    """Rows of the jobs, and of their twins. end: no job runs longer than to this time.monotonic()."""
+def collect(console: Console, jobs: Sequence[Job], settings: Settings) -> tuple[list[Row], list[Row]]:
+    """Rows of the jobs, and of their twins."""
     rows: list[Row] = []
     twin_rows: list[Row] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -142,7 +140,7 @@ def collect(
         task = progress.add_task("", total=total)
         for job in jobs:
             progress.update(task, description=str(job))
-            for row in runner.run_job(job, settings, end):
+            for row in runner.run_job(job, settings):
                 (twin_rows if job.twins else rows).append(row)
                 progress.advance(task)
     return rows, twin_rows

@@ -173,7 +173,7 @@ def _work(lane: Lane, homes: Homes, turns: float) -> WarpWork:
     waits = sum(_wait_cycles(homes, d) for d in homes.nests)
     ahead = sum(p.nbytes for stage in lane.stages for p in stage.prefetches)  # of a team's next row
     flying: float = FLYING_BYTES
-    if homes.carries or (isinstance(lane, StripLane) and turns > lane.programs):
+    if homes.carries or (isinstance(homes.lane, StripLane) and not homes.lane.before):  # a loop over rows
         asked = row_bytes(homes) * WARP / homes.team.threads * MEMORY_SECONDS / FLIGHT_SECONDS
         flying = min(max(asked, WARP), MOST_FLYING)
     flying += ahead * WARP / homes.team.threads

@@ -14,7 +14,7 @@ import pytest
 
 import jstitch
 from benchmarks.check import require_equal
-from benchmarks.gpu_times import TF32
+from benchmarks.gpu_times import tolerance_on_gpu
 from benchmarks.grammar.compare import require_right
 from benchmarks.grammar.draw import programs
 from benchmarks.workload import Size
@@ -87,8 +87,7 @@ def run(name: str) -> None:
     """The workload at its smallest size, twice (the second call may run in a captured CUDA graph)."""
     problem = WORKLOADS[name].problem(Size.L2)
     expected = jax.jit(problem.function)(*problem.args)
-    products = "dot_general" in str(jax.make_jaxpr(problem.function)(*problem.args))
-    tolerance = max(problem.tolerance, TF32) if products else problem.tolerance
+    tolerance = tolerance_on_gpu(problem.function, problem.args, problem.tolerance)
     stitched = jstitch.jit(problem.function, donate_argnums=problem.donate, options=OPTIONS)
     since = record_count()
     for _ in range(3):

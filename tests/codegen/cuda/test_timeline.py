@@ -87,12 +87,13 @@ def test_a_loop_is_walked_as_often_as_it_turns(turns: int) -> None:
 
 
 def test_what_warps_touch() -> None:
-    """128 bytes of each warp are four sectors, with a stride 32; the same ones again are not fresh."""
+    """128 bytes of each warp are four sectors, one line; with a stride 32, eight. Again they are not fresh."""
     (line,) = [n for n, row in enumerate(loop(1, 1).splitlines(), 1) if "ld.global" in row]
-    for stride, step, sectors, fresh in ((1 << 20, 4, 4, 4), (1 << 20, 32, 32, 32), (0, 4, 4, 1)):
+    forms = ((1 << 20, 4, 4, 4, 1), (1 << 20, 32, 32, 32, 8), (0, 4, 4, 1, 1))
+    for stride, step, sectors, fresh, passes in forms:
         warp = count_lines(loop(4, stride, step=step), "k_f", extent(2), (1,))[3].lines[line]
         assert (warp.reached, warp.runs, warp.sectors) == (4, 4, 4 * sectors)
-        assert (warp.fresh, warp.buffer) == (4 * fresh, 0)
+        assert (warp.fresh, warp.passes, warp.buffer) == (4 * fresh, 4 * passes, 0)
 
 
 def test_bank_conflicts_and_barriers_are_counted() -> None:

@@ -87,7 +87,7 @@ def test_a_loop_is_walked_as_often_as_it_turns(turns: int) -> None:
 
 
 def test_what_warps_touch() -> None:
-    """128 bytes of each warp are four sectors, one line; with a stride 32, eight. Again they are not fresh."""
+    """128 bytes of each warp are four sectors, one line; with a stride 32, eight. Then they are not fresh."""
     (line,) = [n for n, row in enumerate(loop(1, 1).splitlines(), 1) if "ld.global" in row]
     forms = ((1 << 20, 4, 4, 4, 1), (1 << 20, 32, 32, 32, 8), (0, 4, 4, 1, 1))
     for stride, step, sectors, fresh, passes in forms:

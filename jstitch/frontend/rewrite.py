@@ -29,7 +29,7 @@ from jstitch.frontend.measured_gate import ELSEWHERE, Gate, measured_gate
 from jstitch.frontend.mlir import print_ops
 from jstitch.frontend.pins import Pinned, find_pinned, follow, tell, tell_unknown, unmeasured
 from jstitch.ir.graph import Graph, Value
-from jstitch.ir.ops import KERNEL
+from jstitch.ir.ops import KERNEL, TURNED
 from jstitch.passes.base.context import Context, Returned
 from jstitch.passes.base.named_pass import NamedPass
 from jstitch.passes.base.plan import FusionPlan
@@ -43,6 +43,8 @@ from jstitch.passes.fuse.leave_small import leave_small
 from jstitch.passes.fuse.plan_tree import contract_tree, plan_tree
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
+from jstitch.passes.graph.swap_products import swap_products
+from jstitch.passes.graph.turn_gradients import turn_gradients
 from jstitch.passes.lower.name_kernel import KernelNames
 from jstitch.passes.pipeline import PIPELINE, run
 from jstitch.passes.plan_frame import plan_frame
@@ -106,18 +108,12 @@ def rewrite_imported(
     taken.update(names)
     chunked = chunks_of(stitched)
     if not kernels and not chunked:
-        if stitched is imported.graph:
-            note(reason="XLA's own program costs less")
-        else:
-            tune = context.options.tune
-            note(
-                reason="no kernel was faster than XLA's"
-                if tune == "measure"
-                else "there are no ops that can be stitched together"
-                if tune == "off"
-                else "no pattern is expected to pay"
-            )
-        return None
+        why = _why_none(stitched is imported.graph, context.options.tune)
+        stitched = with_turned_gradients(imported.graph, context)
+        turned = sum(op.name == TURNED for op in stitched.walk())
+        note(reason=f"{why}; gradients made with their long side last: {turned}" if turned else why)
+        if not turned:
+            return None
     note(bytes={entry: moved for op in kernel_ops for entry, moved in op.attrs["traffic"].items()})
     works = [op.attrs["work"] for op in kernel_ops]
     inside = sum(work.ops for work in works)
@@ -131,6 +127,27 @@ def rewrite_imported(
     note(kernels=kernels)
     dump.text("output.mlir", lambda: str(module))
     return new
+
+
+def _why_none(costs_more: bool, tune: str) -> str:
+    """Why a call has no kernels. costs_more: than XLA's own program, as XLA says."""
+    if costs_more:
+        return "XLA's own program costs less"
+    if tune == "measure":
+        return "no kernel was faster than XLA's"
+    if tune == "off":
+        return "there are no ops that can be stitched together"
+    return "no pattern is expected to pay"
+
+
+def with_turned_gradients(graph: Graph, context: Context) -> Graph:
+    """XLA's own program, but for gradients of weights that its library is slow at.
+
+    The graph itself where it has none. Passes that make it ready for kernels could cost where there are none.
+    """
+    passes = [p for p in PIPELINE if p.about in (swap_products, turn_gradients)]
+    turned = run(graph, context, passes)
+    return turned if any(op.name == TURNED for op in turned.walk()) else graph
 
 
 def rewrite_graph(

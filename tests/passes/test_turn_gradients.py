@@ -90,3 +90,49 @@ def test_xla_multiplies_the_other_way_round(dtype: Any) -> None:
     tolerance = 1e-4 if dtype == jnp.float32 else 5e-2
     for a, b in zip(*(jax.tree.leaves(f(*args)) for f in (jitted, jax.jit(step))), strict=True):
         np.testing.assert_allclose(np.float64(a), np.float64(b), tolerance, tolerance / 10)
+
+
+@pytest.mark.parametrize(
+    ("permutations", "contracted"),
+    [(((1, 0), None), ((1,), (0,))), ((None, (1, 0)), ((0,), (1,))), (((1, 0), (1, 0)), ((1,), (1,)))],
+)
+def test_operands_may_be_written_transposed(permutations: Any, contracted: Any) -> None:
+    """`x.T @ d` sums over the rows of both, too."""
+    numbers = np.random.default_rng(0)
+    args = [numbers.standard_normal(s).astype(np.float32) for s in ((50, 40), (50, 3))]
+
+    def f(*operands: Any) -> Any:
+        turned = (x if p is None else x.transpose(p) for x, p in zip(operands, permutations, strict=True))
+        return lax.dot_general(*turned, (contracted, ((), ())))
+
+    graph = import_module(jax.jit(f).lower(*args).compiler_ir("stablehlo"))
+    found = check(turn_gradients(graph, CPU), "turn_gradients")
+    assert names(found)[-3:] == TURNED
+    np.testing.assert_allclose(interpret(found, args)[0], args[0].T @ args[1], 1e-5, 1e-4)
+
+
+def test_rows_of_several_dimensions_may_be_written_in_another_order() -> None:
+    numbers = np.random.default_rng(0)
+    args = [numbers.standard_normal(s).astype(np.float32) for s in ((7, 40, 8), (8, 7, 3))]
+
+    def f(x: Any, d: Any) -> Any:
+        return lax.dot_general(x.transpose(1, 0, 2), d.transpose(1, 0, 2), (((1, 2), (0, 1)), ((), ())))
+
+    graph = import_module(jax.jit(f).lower(*args).compiler_ir("stablehlo"))
+    found = check(turn_gradients(graph, CPU), "turn_gradients")
+    np.testing.assert_allclose(interpret(found, args)[0], interpret(graph, args)[0], 1e-5, 1e-4)
+
+
+def test_a_program_without_kernels_has_them_too() -> None:
+    numbers = np.random.default_rng(0)
+    x, d = (numbers.standard_normal(s).astype(np.float32) for s in ((500, 60), (500, 6)))
+    since = jstitch.record_count()
+    jitted = jstitch.jit(lambda x, d: x.T @ d)
+    text = jitted.lower(x, d).compile().as_text()
+    assert re.findall(r"= f32(\[6,60\]\S*) dot\(", text)
+    (record,) = jstitch.last_report(since)
+    assert not record.kernels
+    assert str(record.reason).endswith("gradients made with their long side last: 1")
+    np.testing.assert_allclose(jitted(x, d), x.T @ d, 1e-4, 1e-4)
+    left = jstitch.jit(lambda x, d: x.T @ d, options=jstitch.CompileOptions(without=("turn_gradients",)))
+    assert "f32[6,60]" not in left.lower(x, d).compile().as_text()

@@ -11,7 +11,8 @@ from jstitch.codegen.cpu.processor import host_has
 _HALF = ir.IntType(32)
 MIDDLE_LOOP, LONG_LOOP = 26, 40  # instructions
 VECTOR, FEW_VECTORS = 8, 8
-MASKED, LEAST_MASKED, MOST_MASKED = 16, 9, 128  # elements of a vector; turns of loops that end in masked ones
+MASKED, LEAST_MASKED, MOST_MASKED = 16, 9, 256  # elements of a vector; turns of loops that end in masked ones
+MOST_WRITTEN = 2048  # instructions that such a loop's vectors are written out in
 SMALLEST = 4  # elements of a vector, of the widest type
 MOST_UNROLLED = 96  # turns that LLVM may write out one by one
 
@@ -23,14 +24,15 @@ def hint_loop(latch: Any, body: Any, number: Any, trips: int | None) -> None:
     when it is innermost; LLVM does that by itself to short ones only, and more of them than have room in
     registers beside a polynomial's constants. (It would force a loop with division, whose loads are gathers,
     into vectors.) A loop of a few vectors must not be unrolled before it is made of vectors. What is left
-    over of one has a masked vector of its own: one by one, 15 of 47 turns take longest.
+    over of one has a masked vector of its own: one by one, 15 of 47 turns take longest. Its vectors are
+    written out then, so that only the last one has a mask, which is a constant.
 
     latch: the branch back. body: the block that it ends, if nothing is inside. number: the loop's variable.
     """
     innermost, size = latch.parent is body, len(body.instructions)
     few = trips is not None and trips <= MOST_UNROLLED
     gathers = any(i.opname in ("udiv", "urem") for i in body.instructions)
-    masked = innermost and trips is not None and _leaves_much(trips)
+    masked = innermost and trips is not None and _ends_masked(trips, size)
     masked = masked and not _gathers(body, number) and not _strides(body, number)
     one_left = trips is not None and trips % SMALLEST == 1
     masked = masked and not (one_left and _narrows(body))
@@ -41,6 +43,7 @@ def hint_loop(latch: Any, body: Any, number: Any, trips: int | None) -> None:
     hints = [module.add_metadata(["llvm.loop.unroll.disable"])]
     if masked:
         hints.append(module.add_metadata(["llvm.loop.vectorize.predicate.enable", ir.IntType(1)(1)]))
+        hints.append(_afterwards(module, "llvm.loop.unroll.full"))
     if innermost and size >= MIDDLE_LOOP and not gathers:
         count = _HALF(1 if size < LONG_LOOP else 2)
         hints.append(module.add_metadata(["llvm.loop.interleave.count", count]))
@@ -63,6 +66,13 @@ def _attach(latch: Any, hints: list[Any]) -> None:
     loop = module.add_metadata([ir.IntType(64)(len(module.metadata))])
     loop.operands = (loop, *hints)  # LLVM's loop identifiers refer to themselves
     latch.set_metadata("llvm.loop", loop)
+
+
+def _afterwards(module: Any, *hints: str) -> Any:
+    """What LLVM is told about the loop that it has made vectors of."""
+    done = module.add_metadata(["llvm.loop.isvectorized", _HALF(1)])
+    told = [module.add_metadata([hint]) for hint in hints]
+    return module.add_metadata(["llvm.loop.vectorize.followup_vectorized", done, *told])
 
 
 def _gathers(body: Any, number: Any) -> bool:
@@ -92,11 +102,11 @@ def _narrows(body: Any) -> bool:
     return narrow or any(i.opname == "trunc" for i in body.instructions)
 
 
-def _leaves_much(trips: int) -> bool:
-    """Whether a short loop's last turns, fewer than a vector, are worth a vector with a mask.
+def _ends_masked(trips: int, size: int) -> bool:
+    """Whether a loop's last turns, fewer than a vector, have one with a mask. size: instructions of a turn.
 
     Where masks are registers of their own: elsewhere LLVM would store element by element.
     """
-    few = trips <= FEW_VECTORS * VECTOR  # which LLVM would write out
-    much = trips % VECTOR > 0 if few else trips % MASKED > 1 + trips // (2 * MASKED)
-    return LEAST_MASKED <= trips <= MOST_MASKED and much and host_has("avx512f")
+    written = -(-trips // MASKED) * size
+    few = LEAST_MASKED <= trips <= MOST_MASKED and written <= MOST_WRITTEN
+    return few and trips % MASKED > 0 and host_has("avx512f")

@@ -14,7 +14,7 @@ pattern of supported ops has groups and levels; whether they pay is for the cost
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -32,7 +32,7 @@ from jstitch.passes.base.row_access import (
     reduction,
     relations,
 )
-from jstitch.passes.lower.group import Group, choose_steps, choose_threads
+from jstitch.passes.lower.group import Group, choose_short_rows, choose_steps, choose_threads
 from jstitch.passes.lower.lengthen_rows import candidate_rows, lengthen_rows
 from jstitch.passes.lower.raise_levels import RowFlow, raise_levels
 from jstitch.passes.lower.small_parts import SMALL, OpCost, small_parts, update_costs
@@ -68,7 +68,7 @@ class Grouping:
 
 def form_groups(
     ops: Sequence[Op],
-    outputs: Iterable[Value],
+    outputs: Collection[Value],
     profile: Profile,
     fix: Callable[[Mapping[Op, Group]], None] | None = None,
     strips: Mapping[Op, Strips] | None = None,
@@ -81,6 +81,7 @@ def form_groups(
     groups = _grow_groups(ops, profile, strips or {})
     group_of = {op: g for g in groups for op in g.ops}
     choose_steps(groups)
+    choose_short_rows(groups, outputs)
     choose_threads(groups, profile)
     if fix is not None:
         fix(group_of)

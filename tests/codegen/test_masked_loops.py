@@ -19,18 +19,28 @@ from tests.codegen.test_lower_text import HEAD, names
 
 MASK = "llvm.loop.vectorize.predicate.enable"
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
-WIDTHS = (1, 9, 31, 47, 65, 127)
+WIDTHS = (1, 9, 24, 31, 47, 65, 127, 250)
 
 
 @pytest.mark.skipif(not host_has("avx512f"), reason="masks are registers of their own on AVX-512 only")
 @pytest.mark.parametrize(
     ("trips", "masked"),
-    [(7, False), (9, True), (16, False), (24, False), (47, True), (65, False), (79, True), (1000, False)],
+    [*((n, True) for n in (9, 24, 47, 65, 250)), *((n, False) for n in (7, 16, 256, 1000))],
 )
 def test_which_loops_are(trips: int, masked: bool) -> None:
     body = f"    for i in range(0, {trips}):\n        store_f32(y, i, load_f32(x, i, 0) * float32(2.0), 1)\n"
     text = lower_text(HEAD + body, names(), {f"jstitch_test_masked_{trips}": "phase0"})
     assert (MASK in str(text)) == masked
+
+
+@pytest.mark.skipif(not host_has("avx512f"), reason="masks are registers of their own on AVX-512 only")
+@pytest.mark.parametrize(("trips", "instructions", "written"), [(250, 20, True), (250, 400, False)])
+def test_vectors_are_written_out_where_they_are_few(trips: int, instructions: int, written: bool) -> None:
+    """So that the mask is a constant; what would be a long text stays a loop."""
+    multiplied = "load_f32(x, i, 0)" + " * float32(2.0)" * instructions
+    body = f"    for i in range(0, {trips}):\n        store_f32(y, i, {multiplied}, 1)\n"
+    text = lower_text(HEAD + body, names(), {f"jstitch_test_written_{instructions}": "phase0"})
+    assert ("llvm.loop.unroll.full" in str(text)) == written
 
 
 def centred(x: Any) -> Any:

@@ -77,3 +77,36 @@ def test_what_is_looked_up_by_the_element_is_kept_for_all_batches() -> None:
     assert len(made(biased, (8, 2, 16, 16)).phases) == 2
     assert [lane.rows * 16 for lane in first.lanes] == [2 * 16 * 16]
     assert len(made(embedded, (8, 2, 16, 16)).phases) == 1
+
+
+def centred(x: Any) -> Any:
+    return x - x.max(-1, keepdims=True)
+
+
+def largest(x: Any) -> Any:
+    return x.max(-1)
+
+
+@pytest.mark.parametrize(
+    ("f", "shape", "expected"),
+    [
+        (centred, (512, 64), 8),
+        (centred, (511, 64), 7),
+        (centred, (31 * 31, 64), 31),
+        (centred, (509, 64), 1),  # a prime
+        (centred, (512, 8), 1),
+        (centred, (512, 129), 1),
+        (centred, (24, 64), 6),
+        (centred, (2, 64), 1),
+        (largest, (512, 32), 1),
+        (largest, (512, 64), 8),
+        (lambda x: x * 2, (512, 64), 1),
+    ],
+)
+def test_short_rows_are_taken_several_at_a_time(
+    f: Callable[..., Any], shape: tuple[int, ...], expected: int
+) -> None:
+    """On a CPU: not those that vectors are made of, and each program takes several turns."""
+    assert [lane.step for phase in made(f, shape).phases for lane in phase.lanes] == [expected]
+    on_gpu = made(f, shape, H200_PROFILE)
+    assert {lane.step for phase in on_gpu.phases for lane in phase.lanes} == {1}

@@ -108,12 +108,12 @@ def rewrite_imported(
     taken.update(names)
     chunked = chunks_of(stitched)
     if not kernels and not chunked:
-        why = _why_none(stitched is imported.graph, context.options.tune)
+        _note_why(stitched is imported.graph, context.options.tune)
         stitched = with_turned_gradients(imported.graph, context)
         turned = sum(op.name == TURNED for op in stitched.walk())
-        note(reason=f"{why}; gradients made with their long side last: {turned}" if turned else why)
         if not turned:
             return None
+        note(turned=turned)
     note(bytes={entry: moved for op in kernel_ops for entry, moved in op.attrs["traffic"].items()})
     works = [op.attrs["work"] for op in kernel_ops]
     inside = sum(work.ops for work in works)
@@ -129,15 +129,16 @@ def rewrite_imported(
     return new
 
 
-def _why_none(costs_more: bool, tune: str) -> str:
+def _note_why(costs_more: bool, tune: str) -> None:
     """Why a call has no kernels. costs_more: than XLA's own program, as XLA says."""
     if costs_more:
-        return "XLA's own program costs less"
-    if tune == "measure":
-        return "no kernel was faster than XLA's"
-    if tune == "off":
-        return "there are no ops that can be stitched together"
-    return "no pattern is expected to pay"
+        note(reason="XLA's own program costs less")
+    elif tune == "measure":
+        note(reason="no kernel was faster than XLA's")
+    elif tune == "off":
+        note(reason="there are no ops that can be stitched together")
+    else:
+        note(reason="no pattern is expected to pay")
 
 
 def with_turned_gradients(graph: Graph, context: Context) -> Graph:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from jstitch.codegen.cpu.short_rows import GATHERED, SHORT
 from jstitch.ir.graph import Op, Value
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import ROWS, Reduction, is_reduction, reduction
@@ -15,8 +16,8 @@ from jstitch.passes.lower.tile_rows import Products, StepTile, step_tiles
 
 MOST_THREADS = 1024
 VECTOR = 4  # elements of a row for each thread, at least
-STORED, READ, LONGEST = 8, 32, 128  # elements of rows, of which there are several at a time
-AT_A_TIME = sorted(range(4, 33), key=lambda rows: abs(rows - 8))
+LONGEST = 128  # elements of rows, of which there are several at a time
+AT_A_TIME = tuple(sorted(range(4, 33), key=lambda rows: abs(rows - 8)))
 TURNS = 4  # of each program, at least: they are to be of about one length
 
 
@@ -107,14 +108,15 @@ def choose_steps(groups: Iterable[Group]) -> None:
 def choose_short_rows(groups: Iterable[Group], outputs: Collection[Value]) -> None:
     """Several rows at a time where rows are short: a row's sums and divisions do not wait for the last one's.
 
-    Not of so few elements that vectors are made of many rows (codegen/cpu/short_rows.py). On CPUs; a GPU has
-    teams for that. outputs: what goes to memory.
+    Not of so few elements that vectors are made of many rows. On CPUs; a GPU has teams for that.
+
+    outputs: what goes to memory.
     """
     for group in groups:
         if group.profile.row_step == 1 or group.step > 1 or group.accumulates or group.products:
             continue
         stores = any(v in outputs and v.tensor.size > group.rows for op in group.ops for v in op.results)
-        shortest = STORED if stores else READ
+        shortest = SHORT if stores else GATHERED
         if group.reduces_rows and shortest < group.largest // group.rows <= LONGEST:
             most = group.rows // (TURNS * group.programs)
             group.step = next((s for s in AT_A_TIME if s <= most and group.rows % s == 0), 1)

@@ -111,16 +111,19 @@ def test_operands_may_be_written_transposed(permutations: Any, contracted: Any) 
     np.testing.assert_allclose(interpret(found, args)[0], args[0].T @ args[1], 1e-5, 1e-4)
 
 
-def test_rows_of_several_dimensions_may_be_written_in_another_order() -> None:
+@pytest.mark.parametrize(("contracted", "expected"), [(((1, 0), (0, 1)), True), (((0, 1), (1, 0)), False)])
+def test_rows_of_several_dimensions_may_be_written_in_another_order(contracted: Any, expected: bool) -> None:
+    """Where both operands are summed in the order in which they lie; else a copy would be."""
     numbers = np.random.default_rng(0)
-    args = [numbers.standard_normal(s).astype(np.float32) for s in ((7, 40, 8), (8, 7, 3))]
+    args = [numbers.standard_normal(s).astype(np.float32) for s in ((7, 7, 40), (7, 7, 3))]
 
     def f(x: Any, d: Any) -> Any:
-        return lax.dot_general(x.transpose(1, 0, 2), d.transpose(1, 0, 2), (((1, 2), (0, 1)), ((), ())))
+        return lax.dot_general(x.transpose(1, 0, 2), d, (contracted, ((), ())))
 
     graph = import_module(jax.jit(f).lower(*args).compiler_ir("stablehlo"))
     found = check(turn_gradients(graph, CPU), "turn_gradients")
-    np.testing.assert_allclose(interpret(found, args)[0], interpret(graph, args)[0], 1e-5, 1e-4)
+    assert (names(found)[-3:] == TURNED) == expected
+    np.testing.assert_allclose(interpret(found, args)[0], f(*args), 1e-5, 1e-4)
 
 
 def test_a_program_without_kernels_has_them_too() -> None:

@@ -32,8 +32,12 @@ from jax.extend.core.primitives import jit_p
 
 Rule = Callable[..., Sequence[Any]]
 
-# XLA:CPU's reductions have vectors for circular functions (Machine.reads_vectors).
-READS_VECTORS = jax.__version_info__ >= (0, 12)
+# What XLA:CPU's version decides of a Machine.
+XLA_CPU: Mapping[str, Any] = (
+    {"reads_vectors": True, "library_threads": 65_536.0, "library_narrow": 0.45}
+    if jax.__version_info__ >= (0, 12)
+    else {"reads_vectors": False, "library_threads": 8_192.0, "library_narrow": 1.2}
+)
 
 # `jax.jit(inline=...)`: while tracing, or not by JAX. An enum from 0.12 on, a bool before.
 INLINE_EARLY: Any = jax.Inline.JAX_EARLY if hasattr(jax, "Inline") else True

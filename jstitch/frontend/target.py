@@ -69,7 +69,7 @@ def cpu_profile(options: CompileOptions) -> Profile:
 @cache
 def _as_xla_is(known: Profile) -> Profile:
     """The profile, with what depends on the version of XLA."""
-    return replace(known, machine=replace(known.machine, reads_vectors=_jax.READS_VECTORS))
+    return replace(known, machine=replace(known.machine, **_jax.XLA_CPU))
 
 
 def _restricted(profile: Profile, options: CompileOptions) -> Profile:

@@ -46,7 +46,8 @@ class Machine:
     below which XLA runs a loop on one. xla_cycles, xla_narrow: of its loops against ours, and of narrow
     floats. seam_cycles, window_cycles: of an element of a concatenate, of one element of a window.
     reads_fuse: it fuses what a reduction reads into it. reads_vectors: it has vectors for circular functions
-    there, and only there.
+    there, and only there. library_threads: multiplications of a product below which its library starts no
+    threads; library_narrow: lane cycles of one of narrow floats.
 
     Of GPUs: sector_bytes: that memory moves for one element whose neighbours no thread next to it wants; 0
     where a cache keeps them. device: the GPU, where the machine is one.
@@ -67,6 +68,8 @@ class Machine:
     window_cycles: float = 8.0
     reads_fuse: bool = False
     reads_vectors: bool = False
+    library_threads: float = 8192.0
+    library_narrow: float = 1.2
     sector_bytes: int = 0
     vector_bytes: int = 32
     near_bytes: int = 1 << 19

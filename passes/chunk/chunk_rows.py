@@ -83,7 +83,9 @@ class _Chunker:
         large = [op for op in frame.ops if _is_large(op, self.limits.least)]
         if not large:
             return frame
-        held = {op for p in find_chains(frame, self.context).patterns for op in p.ops}
+        chains = find_chains(frame, self.context).patterns
+        small = [p for p in chains if max(v.tensor.nbytes for v in p.outputs) < self.limits.least]
+        held = {op for p in small for op in p.ops}
         index, whole = Index.of(frame), dict[Op, Op]()
         for op in sorted(large, key=lambda op: -op.result.tensor.nbytes):
             if op not in index.place or op in held:

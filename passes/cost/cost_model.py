@@ -33,10 +33,10 @@ from jstitch.passes.lower.form_groups import APART, PARTIAL, Grouping, form_grou
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.rewrite_ops import rewrite_ops
 
-# What XLA's library takes for a product: of its own, of a multiplication, of one of bf16, of an element of
-# the result, of one of the operands; of a multiplication of a row by a single vector. From products drawn at
-# random, of which two in three took longer.
-LIBRARY_CALL, LIBRARY_CYCLES, LIBRARY_NARROW_CYCLES = 4e5, 0.55, 1.2
+# What XLA's library takes for a product: to start threads, of a multiplication, of an element of the result,
+# of one of the operands; of a multiplication of a row by a single vector. From products drawn at random, of
+# which two in three took longer.
+LIBRARY_CALL, LIBRARY_CYCLES = 4e5, 0.55
 LIBRARY_RESULT, LIBRARY_OPERAND, LIBRARY_ROWS = 10.0, 12.0, 3.0
 
 
@@ -382,13 +382,14 @@ def _library_work(op: Op, machine: Machine) -> float:
         return seconds / machine.lane_cycle
     narrow = any(v.tensor.dtype.itemsize < DType.F32.itemsize for v in op.operands)
     operands = sum(v.tensor.size for v in op.operands)
-    each = LIBRARY_NARROW_CYCLES if narrow else LIBRARY_CYCLES
+    each = machine.library_narrow if narrow else LIBRARY_CYCLES
     matrix, vectors = by_size(op)
     alone = vectors.size(vectors.free) == 1
     if alone and not narrow and matrix.leads:
         return products(op) * (LIBRARY_ROWS if matrix.ends_in_sums else 0)  # at the speed of memory
     moved = LIBRARY_RESULT * op.result.tensor.size + LIBRARY_OPERAND * operands
-    return (0 if alone else LIBRARY_CALL) + products(op) * each + moved
+    lone = alone or products(op) < machine.library_threads
+    return (0 if lone else LIBRARY_CALL) + products(op) * each + moved
 
 
 def _window_work(op: Op, machine: Machine) -> float:

@@ -3,6 +3,7 @@
 %s = dot_general %q, %k;  %p = softmax of %s's rows;  %o = dot_general %p, %v
 behind(%o)      ->  {%s ... %p, %o}
 around(those)   ->  those with a product that reads %p too, or with the one that makes %q
+ahead(%s)       ->  {%s ... %p}
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 from jstitch.device_spec import DeviceSpec
 from jstitch.ir.graph import Graph, Op, Value
@@ -22,6 +24,14 @@ from jstitch.passes.lower.store_turned import RESHAPE, TRANSPOSE
 
 MOST_OPS = 100  # between two products
 SMALL = 16  # what has so many times fewer elements than the largest value costs nothing to make outside
+
+
+class Added(IntEnum):
+    """What is added up: rows with one another, elements of a row, or nothing."""
+
+    ROWS = 2
+    ROW = 1
+    NOTHING = 0
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,40 @@ class ChainSearch:
             sizes = {op.result.tensor.size for op in between if self.makes(op)}
             if v.tensor.size in sizes and len(between) <= MOST_OPS:
                 yield from self._with_own(chain[-1], inside | self._from(between), taken)
+
+    def ahead(self, first: Op, taken: set[Op]) -> Iterator[list[Op]]:
+        """A product and what is made of each of its rows; then with less of what is added up there."""
+        known: set[frozenset[Op]] = {frozenset((first,))}
+        for added in Added:
+            inside = self._of_rows(first, taken, added)
+            if (key := frozenset(inside)) not in known:
+                known.add(key)
+                yield from self._with_own(first, inside, taken)
+
+    def _of_rows(self, first: Op, taken: set[Op], added: Added) -> set[Op]:
+        """The product and those after it that read nothing of it but its rows and what the others make.
+
+        What reads totals of all rows is held where it makes little: rows would wait for it.
+        """
+        inside, totals, apart = {first}, set[Value](), set[Value]()
+        little = first.result.tensor.size // SMALL
+        todo = [(self.place[op], op) for op in dict.fromkeys(self.users.get(first.result, ()))]
+        heapq.heapify(todo)
+        seen = {op for _, op in todo}
+        while todo and len(seen) <= MOST_OPS:  # in program order: by its turn, all that it reads is known
+            _, op = heapq.heappop(todo)
+            total = _adds(op) is Added.ROWS or not totals.isdisjoint(op.operands)
+            fits = op not in taken and not self.makes(op) and _holds(op) and _adds(op) <= added
+            if fits and apart.isdisjoint(op.operands) and not (total and op.results[0].tensor.size > little):
+                inside.add(op)
+                totals.update(op.results if total else ())
+            else:
+                apart.update(op.results)
+            users = {user for v in op.results for user in self.users.get(v, ())} - seen
+            seen |= users
+            for user in users:
+                heapq.heappush(todo, (self.place[user], user))
+        return inside
 
     def _readers(self, made: Iterable[Value], taken: set[Op], inside: set[Op]) -> list[Op]:
         """Products that read the values, or what kernels make of them, in program order."""
@@ -191,6 +235,12 @@ class ChainSearch:
             and kind is not OpClass.REDUCTION
             and (kind is OpClass.SHAPE or (not read_by_products and op.results[0].tensor.size > small))
         )
+
+
+def _adds(op: Op) -> Added:
+    if lookup(op.name).op_class is not OpClass.REDUCTION:
+        return Added.NOTHING
+    return Added.ROWS if 0 in op.attrs.get("dimensions", (0,)) else Added.ROW
 
 
 def _holds(op: Op) -> bool:

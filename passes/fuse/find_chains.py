@@ -3,13 +3,14 @@
     %s = dot_general %q, %k;  %p = softmax of %s's rows;  %o = dot_general %p, %v   ->   {%s ... %p, %o}
 
 Each row of the first product's result is all that a row of the second one's needs: both are made a few rows
-at a time, and what lies between them never leaves a core's cache. What a chain is, is asked of the kernel
-that it would be: one phase, in which every product goes by tiles of registers.
+at a time, and what lies between them never leaves a core's cache. On CPUs a product alone is one, too, with
+what is made of its rows. What a chain is, is asked of the kernel that it would be: every product goes by
+tiles of registers, and nothing but totals waits for all rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.device_spec import DeviceSpec
@@ -18,7 +19,7 @@ from jstitch.ir.types import DType
 from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free, make_pattern, with_constants
-from jstitch.passes.base.product_side import PRODUCT, may_round
+from jstitch.passes.base.product_side import PRODUCT, Side, may_round
 from jstitch.passes.fuse.chain_search import MOST_OPS, ChainSearch
 from jstitch.passes.fuse.convexity import waits_for_itself
 from jstitch.passes.fuse.judge_chain import takes_less, why_not
@@ -29,8 +30,10 @@ MOST_PRODUCTS = 16  # of a chain
 ALONE = Reason(
     "alone", f"no other product's rows become its own within {MOST_OPS} ops: left to XLA's library"
 )
-
-
+BESIDE = Reason(
+    "alone",
+    "XLA's library, and a kernel of what is made of its rows, are modelled to take less than one kernel",
+)
 EXACT = "kernels multiply f32 as tf32, and this product asks for more: left to XLA"
 
 
@@ -65,7 +68,48 @@ def find_chains(frame: Graph, context: Context) -> Chains:
                 taken.update(op for op in found[-1].ops if not is_free(op))
                 break
             refused |= {op: why for op in ops if search.makes(op)}
+    if context.machine.device is None:
+        found += _ends(frame, search, taken, refused, context)
     return Chains(tuple(found), {op: why for op, why in refused.items() if op not in taken})
+
+
+def _ends(
+    frame: Graph, search: ChainSearch, taken: set[Op], refused: dict[Op, Reason], context: Context
+) -> Iterator[FusionPattern]:
+    """Products that are in no chain, each with what is made of its rows (MCFuser's epilogues).
+
+    Where that takes less time than XLA's library and a kernel of what follows: on CPUs, where a call of the
+    library starts threads. They are taken, or it is said why they are not.
+    """
+    for op in frame.ops:
+        if op.name != PRODUCT or op in taken or not search.makes(op) or not Side.of(op, 0).ends_in_sums:
+            continue  # nor gradients of weights, whose optimizer shares a kernel with those of other weights
+        for ops in search.ahead(op, taken):
+            pattern = make_pattern(frame, with_constants(ops, search.producers), CHAIN)
+            why = ALONE if waits_for_itself(frame, pattern) else why_not(pattern, search, context)
+            if why is None and not _pays_with(op, pattern, search, context):
+                why = BESIDE
+            if why is None:
+                taken.update(op for op in pattern.ops if not is_free(op))
+                yield pattern
+                break
+            refused[op] = why
+
+
+def _pays_with(op: Op, pattern: FusionPattern, search: ChainSearch, context: Context) -> bool:
+    """Whether the pattern takes less time than a kernel of all but the product would.
+
+    What others than products read as well, all of it and not a number of each row, would be in their kernel.
+    """
+    inside, rows = set(pattern.ops), op.result.tensor.size
+    large = [v for v in pattern.outputs if v.tensor.size >= rows]
+    readers = {user for v in large for user in search.users.get(v, ()) if user not in inside}
+    if not all(map(search.makes, readers)):
+        return False
+    rest = [other for other in pattern.ops if other is not op]
+    less = make_pattern(search.frame, with_constants(rest, search.producers), CHAIN)
+    alone = make_pattern(search.frame, with_constants([op], search.producers), CHAIN)
+    return takes_less(pattern, less, alone, search, context)
 
 
 def _grown(pattern: FusionPattern, search: ChainSearch, taken: set[Op], context: Context) -> FusionPattern:

@@ -23,7 +23,7 @@ from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.base.tensor_cores import library_seconds
 from jstitch.passes.cost.cost_model import levels, products, xla_cost, xla_kernels
 from jstitch.passes.cost.structure import per_structure
-from jstitch.passes.fuse.chain_search import ChainSearch
+from jstitch.passes.fuse.chain_search import SMALL, ChainSearch
 from jstitch.passes.fuse.gate import MARGINS, judge
 from jstitch.passes.fuse.tile_chains import search_chain
 from jstitch.passes.graph.keep_counters import ADDED, LEFT
@@ -67,8 +67,8 @@ def takes_less(
     alone = _as_xla(rest, search)
     if device is None:
         theirs = xla_cost(alone, context.machine).seconds(context.machine)
-        ours, apart = (judge(p, context.profile).ours_seconds for p in (more, less))
-        return ours < margin * (apart + theirs)
+        ours, apart = (judge(p, context.profile) for p in (more, less))
+        return ours.ours_seconds < margin * (min(apart.ours_seconds, apart.xla_seconds) + theirs)
     plain = Context(context.options, context.profile)
     both = _kernel_seconds(more, plain), _kernel_seconds(less, plain)
     if isinstance(both[0], str) or isinstance(both[1], str):
@@ -98,20 +98,21 @@ def _written(pattern: FusionPattern, search: ChainSearch, context: Context) -> R
 @per_structure
 def _kernel_seconds(pattern: FusionPattern, context: Context) -> float | str:
     """Its kernel, as the latency-evaluator has it on a GPU; or why there is none in which all go by tiles."""
-    if levels(pattern, context.profile) > 1:  # said before all of it is lowered
-        return WAITS
+    if levels(pattern, context.profile) > 1 and context.machine.device is not None:
+        return WAITS  # said before all of it is lowered
     try:
         what = pattern.ops, pattern.inputs, pattern.outputs
         kernel = lower_kernel("chain", *what, context.profile, context.options.arena_bytes)
     except CannotLowerError as error:
         return f"no kernel expresses the chain: {error}"
-    if len(kernel.phases) > 1:
+    rows, *totals = (sum(lane.work for lane in phase.lanes) for phase in kernel.phases)
+    if sum(totals) * SMALL > rows:
         return WAITS
     wanted, found = sum(op.name == PRODUCT for op in pattern.ops), schedule_kernel(kernel, context).products
-    rows = max(lane.step for lane in kernel.phases[0].lanes)
+    step = max(lane.step for lane in kernel.phases[0].lanes)
     if found < wanted:
         tiles = f"{found} of the chain's {wanted} products would go by tiles of registers"
-        return f"{tiles}, with {rows} rows at a time"
+        return f"{tiles}, with {step} rows at a time"
     if context.machine.device is None:
         return 0.0
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,9 +24,10 @@ from jstitch.inspection.reproducer import write_reproducer
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.passes import plan_frame
-from jstitch.passes.base.context import on_any_target
+from jstitch.passes.base.context import Context, on_any_target
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.fuse import alias_donated
+from jstitch.passes.fuse.hold_together import Held
 from jstitch.passes.pipeline import PIPELINE, frames
 from tests.inspection.programs import (
     OPTIONS,
@@ -122,10 +122,9 @@ def test_a_wrong_step_of_planning_is_told_by_frame(monkeypatch: Patch) -> None:
     """Before a loop's body is planned its subtraction is turned; the program's own subtraction stays."""
     hold = plan_frame.hold_together
 
-    def wrong(frame: Graph, options: Any) -> Any:
-        held = hold(frame, options)
+    def wrong(held: Held, context: Context) -> Held:
         in_loop = any(op.name == "stablehlo.tanh" for op in held.frame.ops)
-        return replace(held, frame=turned(held.frame)) if in_loop else held
+        return hold(replace(held, frame=turned(held.frame)) if in_loop else held, context)
 
     monkeypatch.setattr(plan_frame, "hold_together", wrong)
     found = bisect(experiment())

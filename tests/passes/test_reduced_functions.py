@@ -53,7 +53,7 @@ def test_nor_in_halves() -> None:
     assert now.cycles >= before.cycles / 2
 
 
-@pytest.mark.skipif(not _jax.READS_VECTORS, reason="an XLA that writes the sines to memory")
+@pytest.mark.skipif(not _jax.XLA_CPU["reads_vectors"], reason="an XLA that writes the sines to memory")
 def test_sums_of_sines_are_left_to_such_an_xla() -> None:
     f = lambda x: jnp.sin(x[:, None] - x[None]).sum(1)  # noqa: E731
     x = jnp.linspace(0, 9, 700)

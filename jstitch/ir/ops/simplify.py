@@ -337,6 +337,9 @@ _NEUTRAL: dict[str, Callable[[DType], float | int | bool]] = {
     "stablehlo.multiply": lambda dtype: 1,
     "stablehlo.maximum": smallest,
     "stablehlo.minimum": largest,
+    "stablehlo.and": lambda dtype: True if dtype is DType.BOOL else -1 if dtype.is_signed else largest(dtype),
+    "stablehlo.or": lambda dtype: 0,
+    "stablehlo.xor": lambda dtype: 0,
 }
 _RULES: dict[str, Rule] = {
     "stablehlo.reshape": _reshape,

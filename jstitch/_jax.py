@@ -36,7 +36,7 @@ Rule = Callable[..., Sequence[Any]]
 XLA_CPU: Mapping[str, Any] = (
     {"reads_vectors": True, "library_threads": 65_536.0, "library_narrow": 0.45}
     if jax.__version_info__ >= (0, 12)
-    else {"reads_vectors": False, "library_threads": 8_192.0, "library_narrow": 1.2}
+    else {"reads_vectors": False, "library_threads": 16_384.0, "library_narrow": 1.2}
 )
 
 # `jax.jit(inline=...)`: while tracing, or not by JAX. An enum from 0.12 on, a bool before.

@@ -68,7 +68,7 @@ class Machine:
     window_cycles: float = 8.0
     reads_fuse: bool = False
     reads_vectors: bool = False
-    library_threads: float = 8192.0
+    library_threads: float = 16384.0
     library_narrow: float = 1.2
     sector_bytes: int = 0
     vector_bytes: int = 32

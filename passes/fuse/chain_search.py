@@ -3,7 +3,7 @@
 %s = dot_general %q, %k;  %p = softmax of %s's rows;  %o = dot_general %p, %v
 behind(%o)      ->  {%s ... %p, %o}
 around(those)   ->  those with a product that reads %p too, or with the one that makes %q
-ahead(%s)       ->  {%s ... %p}
+ahead(%s)       ->  {%s ... %p}, and so of chains
 """
 
 from __future__ import annotations
@@ -81,25 +81,25 @@ class ChainSearch:
             if v.tensor.size in sizes and len(between) <= MOST_OPS:
                 yield from self._with_own(chain[-1], inside | self._from(between), taken)
 
-    def ahead(self, first: Op, taken: set[Op]) -> Iterator[list[Op]]:
-        """A product and what is made of each of its rows; then with less of what is added up there."""
-        known: set[frozenset[Op]] = {frozenset((first,))}
+    def ahead(self, chain: Sequence[Op], taken: set[Op]) -> Iterator[list[Op]]:
+        """The chain and what is made of each of its rows; then with less of what is added up there."""
+        known: set[frozenset[Op]] = {frozenset(chain)}
         for added in Added:
-            inside = self._of_rows(first, taken, added)
+            inside = self._of_rows(chain, taken, added)
             if (key := frozenset(inside)) not in known:
                 known.add(key)
-                yield from self._with_own(first, inside, taken)
+                yield from self._with_own(chain[-1], inside, taken)
 
-    def _of_rows(self, first: Op, taken: set[Op], added: Added) -> set[Op]:
-        """The product and those after it that read nothing of it but its rows and what the others make.
+    def _of_rows(self, chain: Sequence[Op], taken: set[Op], added: Added) -> set[Op]:
+        """The chain and those after it that read nothing of it but its rows and what the others make.
 
         What reads totals of all rows is held where it makes little: rows would wait for it.
         """
-        inside, totals, apart = {first}, set[Value](), set[Value]()
-        little = first.result.tensor.size // SMALL
-        todo = [(self.place[op], op) for op in dict.fromkeys(self.users.get(first.result, ()))]
+        inside, totals, apart = {*chain}, set[Value](), set[Value]()
+        little = chain[-1].results[0].tensor.size // SMALL
+        seen = {user for op in chain for v in op.results for user in self.users.get(v, ())} - inside
+        todo = [(self.place[op], op) for op in seen]
         heapq.heapify(todo)
-        seen = {op for _, op in todo}
         while todo and len(seen) <= MOST_OPS:  # in program order: by its turn, all that it reads is known
             _, op = heapq.heappop(todo)
             total = _adds(op) is Added.ROWS or not totals.isdisjoint(op.operands)

@@ -10,7 +10,7 @@ tiles of registers, and nothing but totals waits for all rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.device_spec import DeviceSpec
@@ -32,7 +32,7 @@ ALONE = Reason(
 )
 BESIDE = Reason(
     "alone",
-    "XLA's library, and a kernel of what is made of its rows, are modelled to take less than one kernel",
+    "XLA's library, and a kernel of what is made of its rows, are modelled to take less than one of both",
 )
 EXACT = "kernels multiply f32 as tf32, and this product asks for more: left to XLA"
 
@@ -69,47 +69,47 @@ def find_chains(frame: Graph, context: Context) -> Chains:
                 break
             refused |= {op: why for op in ops if search.makes(op)}
     if context.machine.device is None:
-        found += _ends(frame, search, taken, refused, context)
+        found = [_ended(chain, search, taken, refused, context) or chain for chain in found]
+        for op in filter(search.makes, products):
+            if op in taken or not Side.of(op, 0).ends_in_sums:
+                continue  # a weight's gradient: its optimizer is in a kernel with those of others
+            alone = make_pattern(frame, with_constants([op], search.producers), CHAIN)
+            ended = _ended(alone, search, taken, refused, context)
+            found += [ended] if ended else []
     return Chains(tuple(found), {op: why for op, why in refused.items() if op not in taken})
 
 
-def _ends(
-    frame: Graph, search: ChainSearch, taken: set[Op], refused: dict[Op, Reason], context: Context
-) -> Iterator[FusionPattern]:
-    """Products that are in no chain, each with what is made of its rows (MCFuser's epilogues).
+def _ended(
+    chain: FusionPattern, search: ChainSearch, taken: set[Op], refused: dict[Op, Reason], context: Context
+) -> FusionPattern | None:
+    """A chain, or a product alone, with what is made of its rows (MCFuser's epilogues).
 
-    Where that takes less time than XLA's library and a kernel of what follows: on CPUs, where a call of the
-    library starts threads. They are taken, or it is said why they are not.
+    Where that takes less time than both apart: on CPUs, where a call of the library starts threads. Its ops
+    are taken, or it is said why they are not.
     """
-    for op in frame.ops:
-        if op.name != PRODUCT or op in taken or not search.makes(op) or not Side.of(op, 0).ends_in_sums:
-            continue  # nor gradients of weights, whose optimizer shares a kernel with those of other weights
-        for ops in search.ahead(op, taken):
-            pattern = make_pattern(frame, with_constants(ops, search.producers), CHAIN)
-            why = ALONE if waits_for_itself(frame, pattern) else why_not(pattern, search, context)
-            if why is None and not _pays_with(op, pattern, search, context):
-                why = BESIDE
-            if why is None:
-                taken.update(op for op in pattern.ops if not is_free(op))
-                yield pattern
-                break
-            refused[op] = why
+    for ops in search.ahead([op for op in chain.ops if not is_free(op)], taken):
+        more = make_pattern(search.frame, with_constants(ops, search.producers), CHAIN)
+        if waits_for_itself(search.frame, more):
+            continue
+        why = why_not(more, search, context)
+        if why is None and not _pays_with(chain, more, search, context):
+            why = BESIDE
+        if why is None:
+            taken.update(op for op in more.ops if not is_free(op))
+            return more
+        refused |= {op: why for op in chain.ops if search.makes(op)}
+    return None
 
 
-def _pays_with(op: Op, pattern: FusionPattern, search: ChainSearch, context: Context) -> bool:
-    """Whether the pattern takes less time than a kernel of all but the product would.
+def _pays_with(chain: FusionPattern, more: FusionPattern, search: ChainSearch, context: Context) -> bool:
+    """Whether one kernel takes less time than two.
 
     What others than products read as well, all of it and not a number of each row, would be in their kernel.
     """
-    inside, rows = set(pattern.ops), op.result.tensor.size
-    large = [v for v in pattern.outputs if v.tensor.size >= rows]
+    inside, rows = set(more.ops), max(v.tensor.size for v in chain.outputs)
+    large = [v for v in more.outputs if v.tensor.size >= rows]
     readers = {user for v in large for user in search.users.get(v, ()) if user not in inside}
-    if not all(map(search.makes, readers)):
-        return False
-    rest = [other for other in pattern.ops if other is not op]
-    less = make_pattern(search.frame, with_constants(rest, search.producers), CHAIN)
-    alone = make_pattern(search.frame, with_constants([op], search.producers), CHAIN)
-    return takes_less(pattern, less, alone, search, context)
+    return all(map(search.makes, readers)) and _takes_less(more, chain, search, context)
 
 
 def _grown(pattern: FusionPattern, search: ChainSearch, taken: set[Op], context: Context) -> FusionPattern:
@@ -134,6 +134,11 @@ def _is_better(more: FusionPattern, less: FusionPattern, search: ChainSearch, co
     """Whether the larger one of two chains is one, and takes less time."""
     if waits_for_itself(search.frame, more) or why_not(more, search, context) is not None:
         return False
+    return _takes_less(more, less, search, context)
+
+
+def _takes_less(more: FusionPattern, less: FusionPattern, search: ChainSearch, context: Context) -> bool:
+    """Whether it does, than the smaller one and the rest of it apart."""
     rest = [op for op in more.ops if op not in less.ops]
     alone = make_pattern(search.frame, with_constants(rest, search.producers), CHAIN)
     return takes_less(more, less, alone, search, context)

@@ -62,18 +62,25 @@ def why_not(pattern: FusionPattern, search: ChainSearch, context: Context) -> Re
 def takes_less(
     more: FusionPattern, less: FusionPattern, rest: FusionPattern, search: ChainSearch, context: Context
 ) -> bool:
-    """Whether one kernel of all takes less time than one of `less`, and XLA for the rest."""
+    """Whether one kernel of all takes less time than `less` and the rest of it apart."""
     device, margin = context.machine.device, MARGINS[context.options.tune]
     alone = _as_xla(rest, search)
     if device is None:
-        theirs = xla_cost(alone, context.machine).seconds(context.machine)
-        ours, apart = (judge(p, context.profile) for p in (more, less))
-        return ours.ours_seconds < margin * (min(apart.ours_seconds, apart.xla_seconds) + theirs)
+        apart = _seconds_apart(less, less, context) + _seconds_apart(rest, alone, context)
+        return judge(more, context.profile).ours_seconds < margin * apart
     plain = Context(context.options, context.profile)
     both = _kernel_seconds(more, plain), _kernel_seconds(less, plain)
     if isinstance(both[0], str) or isinstance(both[1], str):
         return False
     return both[0] < margin * (both[1] + _least_seconds(alone, context.machine, device))
+
+
+def _seconds_apart(pattern: FusionPattern, own: FusionPattern, context: Context) -> float:
+    """A kernel's, or XLA's own: nothing but XLA makes a product alone."""
+    theirs = xla_cost(own, context.machine).seconds(context.machine)
+    if sum(op.name == PRODUCT for op in pattern.ops) == 1:
+        return theirs
+    return min(theirs, judge(pattern, context.profile).ours_seconds)
 
 
 def _as_xla(pattern: FusionPattern, search: ChainSearch) -> FusionPattern:

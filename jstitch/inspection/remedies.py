@@ -24,7 +24,7 @@ REMEDIES: Mapping[str, str] = {
         " (lax.scan, fori_loop with constant bounds); `without=('recurrences',)` leaves all loops to XLA"
     ),
     "alone": (
-        "none needed: XLA's library is as quick with a product alone; what is before and after it is stitched"
+        "none needed: XLA's library is as quick with this product; what is before and after it is stitched"
     ),
     "product": "compute in float32 or bfloat16, without an `algorithm`, on a GPU at tf32's precision at most",
     "tiles": (

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax import lax
 
+from jstitch.frontend.importer import import_module
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.interpret import interpret
 from jstitch.ir.ops import build
@@ -109,6 +114,19 @@ def test_adding_zero_goes_only_when_the_sign_of_zero_survives(zero: float, simpl
     splat = build.splat(x.tensor, zero)
     graph = canonicalize(of([x], [splat, build.add(x, splat.result)]))
     assert (graph.outputs == (x,)) is simpler
+
+
+@pytest.mark.parametrize("dtype", [jnp.bool_, jnp.int8, jnp.uint8, jnp.int32])
+@pytest.mark.parametrize(("op", "bits"), [(lax.bitwise_and, ~0), (lax.bitwise_or, 0), (lax.bitwise_xor, 0)])
+def test_a_reduction_of_one_element_that_starts_from_no_bits_is_a_reshape(
+    op: Any, bits: int, dtype: Any
+) -> None:
+    for value, simpler in ((bits, True), (~bits, False)):
+        start = np.asarray(value & 1 if dtype == jnp.bool_ else value).astype(dtype)
+        f = jax.jit(lambda x: lax.reduce(x, start, op, (1,)))  # noqa: B023
+        lowered = f.lower(jax.ShapeDtypeStruct((5, 1), dtype))
+        graph = dce(canonicalize(import_module(lowered.compiler_ir("stablehlo"))))
+        assert (names(graph) == ["reshape"]) is simpler
 
 
 @pytest.mark.parametrize(

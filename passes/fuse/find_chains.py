@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from jstitch.device_spec import DeviceSpec
 from jstitch.ir.graph import Graph, Op
+from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.types import DType
 from jstitch.options import PRESETS
 from jstitch.passes.base.context import Context
@@ -92,7 +93,7 @@ def _ended(
         if waits_for_itself(search.frame, more):
             continue
         why = why_not(more, search, context)
-        if why is None and not _pays_with(chain, more, search, context):
+        if why is None and not _pays_with(chain, more, search, taken, context):
             why = BESIDE
         if why is None:
             taken.update(op for op in more.ops if not is_free(op))
@@ -101,15 +102,27 @@ def _ended(
     return None
 
 
-def _pays_with(chain: FusionPattern, more: FusionPattern, search: ChainSearch, context: Context) -> bool:
+def _pays_with(
+    chain: FusionPattern, more: FusionPattern, search: ChainSearch, taken: set[Op], context: Context
+) -> bool:
     """Whether one kernel takes less time than two.
 
-    What others than products read as well, all of it and not a number of each row, would be in their kernel.
+    What others than products read as well, all of it and not a number of each row, would be in their kernel;
+    what is cheap to make, as the windows of an array, would be made again in each kernel that reads it.
     """
     inside, rows = set(more.ops), max(v.tensor.size for v in chain.outputs)
     large = [v for v in more.outputs if v.tensor.size >= rows]
     readers = {user for v in large for user in search.users.get(v, ()) if user not in inside}
-    return all(map(search.makes, readers)) and _takes_less(more, chain, search, context)
+    given = [v for v in more.inputs if v.tensor.size >= rows and v not in chain.inputs]
+    makers = {search.producers[v] for v in given if v in search.producers} - taken
+    if any(map(_is_cheap, makers)) or not all(map(search.makes, readers)):
+        return False
+    return _takes_less(more, chain, search, context)
+
+
+def _is_cheap(op: Op) -> bool:
+    kind = lookup(op.name).op_class
+    return kind.is_elementwise or kind is OpClass.SHAPE
 
 
 def _grown(pattern: FusionPattern, search: ChainSearch, taken: set[Op], context: Context) -> FusionPattern:

@@ -68,7 +68,7 @@ def run_kernels(
 
 def test_random_graphs(programs: Context) -> None:
     total = 0
-    for seed in range(40):
+    for seed in range(50):
         graph = run(make_graph(Random(seed), TINY), programs)
         args = arguments(graph, seed)
         found, count = run_kernels(graph, args, Random(seed), programs)

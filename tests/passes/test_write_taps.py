@@ -172,7 +172,6 @@ def test_windows_are_taken_from_what_is_in_memory() -> None:
     graph = test_own_columns.graph_of(
         jax.grad(step, (1, 2)), [x, np.ones((3, 3, 1, 16), np.float32), np.eye(16, dtype=np.float32)], CPU
     )
-    kernels = [op for op in stitch_for_cpu(graph).ops if op.name == KERNEL]
-    written = [sum(v.tensor.size >= x.size for v in op.results) for op in kernels]
+    written = [len(op.results) for op in stitch_for_cpu(graph).ops if op.name == KERNEL]
     assert len(written) > 1
     assert max(written) <= 3

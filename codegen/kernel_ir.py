@@ -349,7 +349,10 @@ def is_repeated(lane: Lane, stage: int, program: int) -> bool:
 
 @dataclass(frozen=True)
 class Phase:
+    """What ends before the next one begins. alone_ns: nanoseconds on one core of a CPU, as modelled."""
+
     lanes: tuple[Lane, ...]
+    alone_ns: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """The source of one generated kernel: what an emitter hands to a builder.
 
     KernelSource ::= name, text, buffer counts, scratch and arena sizes, PhaseSource+
-    PhaseSource  ::= function of the text, number of programs, amount of work
+    PhaseSource  ::= function of the text, number of programs, nanoseconds on one core
 
 A phase function has the signature `void f(int64 bufs, int64 arena, int64 program)`. `bufs` is the address
 of pointers [arguments..., results..., scratch]; `arena` a 64-byte aligned area that belongs to the running
@@ -23,12 +23,12 @@ from jstitch.codegen.comments import strip_comments
 class PhaseSource:
     """One parallel loop: `function(bufs, arena, program)` for program in [0, programs).
 
-    work: about how many elements of light work the whole phase does; little work runs on one thread.
+    alone_ns: nanoseconds that one core takes for all of it, as modelled; short phases run on one thread.
     """
 
     function: str
     programs: int
-    work: int
+    alone_ns: int
 
 
 @dataclass(frozen=True)

@@ -370,11 +370,11 @@ class LaunchCode:
 
 @dataclass(frozen=True)
 class PhaseCode:
-    """What each of `programs` tasks of a CPU does. work: elements of light work, roughly, of all of them."""
+    """What each of `programs` tasks of a CPU does. alone_ns: what one core takes for all of them."""
 
     name: str
     programs: int
-    work: int
+    alone_ns: int
     body: tuple[Statement, ...]
 
 

@@ -39,7 +39,7 @@ def print_kernel(kernel: Kernel) -> str:
     lines.append(f"  arena: {kernel.arena_bytes} bytes per program, scratch: {kernel.scratch_bytes} bytes")
     lines += [f"  {_buffer(b)} bytes [{b.offset}, {b.offset + b.type.nbytes})" for b in kernel.arena]
     for n, phase in enumerate(kernel.phases):
-        lines.append(f"  phase {n}")
+        lines.append(f"  phase {n}" + (f": {phase.alone_ns:,} ns on one core" if phase.alone_ns else ""))
         for lane in phase.lanes:
             lines += [f"    {line}" for line in _lane(lane)]
     return "\n".join(lines)

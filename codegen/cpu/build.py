@@ -112,7 +112,7 @@ def _load(source: KernelSource, store: KernelCache) -> LoadedKernel:
     symbols = _symbols(source)
     addresses = load_object(_object(source, symbols, store), symbols)
     phases = [
-        LoadedPhase(address, phase.programs, phase.work)
+        LoadedPhase(address, phase.programs, phase.alone_ns)
         for address, phase in zip(addresses, source.phases, strict=True)
     ]
     return load_kernel(source.num_args, source.num_results, source.scratch_bytes, source.arena_bytes, phases)

@@ -38,7 +38,7 @@ def emit(kernel: Kernel) -> Emitted:
         len(made.results),
         kernel.scratch_bytes,
         kernel.arena_bytes,
-        tuple(PhaseSource(phase.name, phase.programs, phase.work) for phase in made.phases),
+        tuple(PhaseSource(phase.name, phase.programs, phase.alone_ns) for phase in made.phases),
     )
     return Emitted(source, made.operands, made.results)
 

@@ -47,7 +47,7 @@ def launch_phases(kernel: Kernel) -> KernelCode:
         PhaseCode(
             f"phase{n}",
             sum(part.tasks for part in parts),
-            sum(lane.work for lane in phase.lanes),
+            phase.alone_ns,
             tuple(_phase(parts, slots)),
         )
         for n, (phase, parts) in enumerate(zip(kernel.phases, dealt, strict=True))

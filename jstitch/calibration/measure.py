@@ -18,7 +18,7 @@ from jstitch.calibration.streams import Step, chain, seconds_per_call, seconds_p
 from jstitch.passes.base.bandwidth_curve import BandwidthCurve
 from jstitch.passes.base.machine import F32_BYTES, Machine
 from jstitch.runtime.native_object import host_processor
-from jstitch.runtime.process_block import DEFAULT_SERIAL_WORK, available_threads
+from jstitch.runtime.process_block import available_threads
 
 LONE_SIZES = tuple(1 << k for k in range(14, 28))  # bytes in use
 SHARED_SIZES = tuple(1 << k for k in range(20, 28))
@@ -101,7 +101,7 @@ def small_kernels(steps: int) -> Step:
 
 def _fork(budget: float) -> float:
     """Seconds that a phase on all cores takes longer than its share of the work."""
-    call = chain(2 * DEFAULT_SERIAL_WORK, 16)
+    call = chain(1 << 17, 16)
     together = seconds_per_call(call, budget / 2)
     with threads(1):
         alone = seconds_per_call(call, budget / 2)

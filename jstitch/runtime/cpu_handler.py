@@ -44,6 +44,7 @@ _SYMBOLS = (
 _SOURCES = (
     "native_handler.py",
     "native_threads.py",
+    "native_awake.py",
     "native_memory.py",
     "native_profiler.py",
     "native_function.py",

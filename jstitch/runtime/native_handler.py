@@ -1,13 +1,14 @@
 """The native half of the CPU handler, in Numba's Python: XLA calls `execute`, its thread pool calls `task`.
 
 `execute` finds its kernel (instance state), gathers the buffer pointers, and runs the phases: on this thread
-when the work is small, else on XLA's own pool (native_threads.py).
+when they are short, else on XLA's own pool (native_threads.py).
 """
 
 from __future__ import annotations
 
 from jstitch.runtime import ffi_layout as at
 from jstitch.runtime import native_ops as op
+from jstitch.runtime.native_awake import note_call, serial_ns
 from jstitch.runtime.native_function import FUNCTIONS, export, helper, larger, round_up, smaller
 from jstitch.runtime.native_memory import ask_huge_pages, give_block, take_block
 from jstitch.runtime.native_profiler import profiler_create
@@ -17,12 +18,26 @@ __all__ = ["FUNCTIONS", "profiler_create"]
 
 
 @helper
-def _num_threads(process: int, frame: int, kernel: int) -> int:
-    """Threads worth using for this call, at most the pool and the limit; 0 where no phase is large."""
+def _longest(kernel: int) -> int:
+    """Nanoseconds of the longest phase."""
+    longest = 0
+    phase = kernel + 8 * at.KERNEL_PHASES
+    for _ in range(op.word(kernel, at.KERNEL_NUM_PHASES)):
+        longest = larger(longest, op.word(phase, at.PHASE_ALONE_NS))
+        phase += 8 * at.PHASE_WORDS
+    return longest
+
+
+@helper
+def _num_threads(process: int, frame: int, kernel: int, serial: int) -> int:
+    """Threads worth using for this call, at most the pool and the limit; 0 where no phase is large.
+
+    serial: nanoseconds below which a phase is not.
+    """
     large = 0
     phase = kernel + 8 * at.KERNEL_PHASES
     for _ in range(op.word(kernel, at.KERNEL_NUM_PHASES)):
-        if op.word(phase, at.PHASE_WORK) >= op.word(process, at.PROCESS_SERIAL_WORK):
+        if op.word(phase, at.PHASE_ALONE_NS) >= serial:
             large = larger(large, op.word(phase, at.PHASE_PROGRAMS))
         phase += 8 * at.PHASE_WORDS
     limit = op.word(process, at.PROCESS_THREADS)
@@ -106,7 +121,8 @@ def _run(process: int, frame: int, kernel: int) -> int:
     more = op.word(frame, at.FRAME_NUM_ARGS) - nargs
     if more < 0 or more > 1 or nresults != op.word(frame, at.FRAME_NUM_RESULTS):
         return _error(frame, op.word(process, at.PROCESS_MESSAGE_COUNTS), at.CODE_INVALID_ARGUMENT)
-    threads = _num_threads(process, frame, kernel)
+    longest = _longest(kernel)
+    threads = _num_threads(process, frame, kernel, serial_ns(process, longest))
     pointers = round_up((nargs + nresults + 1) * 8, 64)
     scratch = round_up(op.word(kernel, at.KERNEL_SCRATCH), 128)
     arena = round_up(op.word(kernel, at.KERNEL_ARENA), 128)
@@ -120,6 +136,7 @@ def _run(process: int, frame: int, kernel: int) -> int:
         done = run_parallel(process, frame, kernel, bufs, arenas, arena, threads)
     if done == 0:
         _run_serial(kernel, bufs, arenas)
+        note_call(process, longest)
         give_block(process, at.PROCESS_MEMORY_SLOTS, block)
     return 0
 

@@ -107,6 +107,18 @@ def call1(typing: Any, function: Any, x: Any) -> Any:
 
 
 @_intrinsic
+def ask_clock(typing: Any, function: Any, clock: Any, words: Any) -> Any:
+    """Call `int32 function(int32, int64)` at an address: clock_gettime, which writes two words."""
+
+    def emit(builder: Any, args: Any) -> Any:
+        kind = ir.FunctionType(I32, [I32, I64])
+        at = builder.inttoptr(args[0], kind.as_pointer())
+        return builder.sext(builder.call(at, [builder.trunc(args[1], I32), args[2]]), I64)
+
+    return _define(3, emit)
+
+
+@_intrinsic
 def call3(typing: Any, function: Any, x: Any, y: Any, z: Any) -> Any:
     """Call `void function(int64, int64, int64)` at an address."""
     return _define(4, lambda b, a: _call(b, a, ir.VoidType()), types.void)

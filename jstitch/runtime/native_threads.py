@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from jstitch.runtime import ffi_layout as at
 from jstitch.runtime import native_ops as op
+from jstitch.runtime.native_awake import note_awake
 from jstitch.runtime.native_function import export, helper, larger, smaller
 from jstitch.runtime.native_memory import give_block, take_block
 
@@ -62,6 +63,7 @@ def _set_available(api: int, future: int) -> None:
 @helper
 def _finish(process: int, join: int) -> None:
     """All programs ran: the call's memory goes back, and who waits may go on."""
+    note_awake(process)
     future, api = op.word(join, at.JOIN_FUTURE), op.word(join, at.JOIN_API)
     give_block(process, at.PROCESS_MEMORY_SLOTS, op.word(join, at.JOIN_BUFS) - at.MEMORY_HEADER_BYTES)
     op.atomic_add(join, at.JOIN_FINISHED, 1)

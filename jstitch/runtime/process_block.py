@@ -6,13 +6,17 @@ import ctypes
 import os
 import platform
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from jstitch.runtime import ffi_layout as at
 
-DEFAULT_SERIAL_WORK = 1 << 16
+SERIAL_NS = 40_000
+"""Of one core, below which a phase is not worth waking a thread: that takes 10,000 to 30,000."""
+AWAKE_NS = 4_000
+"""The same, where the pool's threads are awake."""
 _MESSAGES = {
     at.PROCESS_MESSAGE_COUNTS: b"jstitch: the custom call has another number of operands or results than its "
     b"kernel; the program was changed after stitching, stitch it again",
@@ -44,7 +48,10 @@ def process_block() -> ctypes.Array[ctypes.c_int64]:
     block = (ctypes.c_int64 * at.PROCESS_WORDS)()
     library = ctypes.CDLL(None)
     block[at.PROCESS_THREADS] = available_threads()
-    block[at.PROCESS_SERIAL_WORK] = DEFAULT_SERIAL_WORK
+    block[at.PROCESS_SERIAL_NS] = SERIAL_NS
+    block[at.PROCESS_AWAKE_NS] = AWAKE_NS
+    block[at.PROCESS_CLOCK] = _c_function(library, "clock_gettime")
+    block[at.PROCESS_CLOCK_ID] = getattr(time, "CLOCK_MONOTONIC", 0)
     block[at.PROCESS_MALLOC] = _c_function(library, "malloc")
     block[at.PROCESS_FREE] = _c_function(library, "free")
     block[at.PROCESS_MADVISE] = _c_function(library, "madvise") if sys.platform == "linux" else 0
@@ -74,11 +81,15 @@ def set_num_threads(count: int) -> int:
     return old
 
 
-def set_serial_work(elements: int) -> int:
-    """Run phases with less `work` than this on one thread; returns the old threshold."""
+def set_serial_ns(asleep: int, awake: int | None = None) -> tuple[int, int]:
+    """Run phases of fewer nanoseconds than this on one thread; returns the old thresholds.
+
+    awake: where the pool's threads are awake; the same unless it is given.
+    """
     block = process_block()
-    old = int(block[at.PROCESS_SERIAL_WORK])
-    block[at.PROCESS_SERIAL_WORK] = elements
+    old = int(block[at.PROCESS_SERIAL_NS]), int(block[at.PROCESS_AWAKE_NS])
+    block[at.PROCESS_SERIAL_NS] = asleep
+    block[at.PROCESS_AWAKE_NS] = asleep if awake is None else awake
     return old
 
 
@@ -99,7 +110,7 @@ class LoadedPhase:
 
     address: int
     programs: int
-    work: int
+    alone_ns: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +137,7 @@ def load_kernel(
     def descriptor(leaves: bool) -> int:
         words = [*sizes, len(phases), leaves]
         for phase in phases:
-            words += [phase.address, phase.programs, phase.work]
+            words += [phase.address, phase.programs, phase.alone_ns]
         made = (ctypes.c_int64 * len(words))(*words)
         _keep.append(made)
         return ctypes.addressof(made)

@@ -22,6 +22,7 @@ from jstitch.passes.schedule.prefetch_turns import prefetch_turns
 from jstitch.passes.schedule.round_products import round_products
 from jstitch.passes.schedule.stream_results import stream_results
 from jstitch.passes.schedule.tile_products import tile_products
+from jstitch.passes.schedule.time_phases import time_phases
 from jstitch.passes.schedule.widen_teams import widen_teams
 
 
@@ -34,6 +35,7 @@ CPU_PASSES = (
     *map(_named, (bound_exponents, divide_by_invariants)),
     TILES,
     *map(_named, (stream_results, pair_halves, prefetch_rows)),
+    kernel_pass("time_phases", run_on=time_phases, about=time_phases),
 )
 CUDA_PASSES = (
     TILES,

@@ -10,7 +10,7 @@ ones cost their instructions, unless the rows of one step are more than a core's
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from jstitch.codegen.intrinsics import cpu_cycles
@@ -18,7 +18,7 @@ from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, Space
 from jstitch.passes.base.machine import F32_BYTES, Machine
 from jstitch.passes.schedule.latency_value import Latency
 from jstitch.passes.schedule.nest_work import Access, NestWork, count
-from jstitch.runtime.process_block import DEFAULT_SERIAL_WORK
+from jstitch.runtime.process_block import AWAKE_NS
 
 LINE = 64  # bytes that memory moves at once
 UNROLLED = 8  # vectors of a loop so short that its sums end in step with the next loop's
@@ -40,9 +40,16 @@ def _touched(phases: Iterable[Phase]) -> set[Buffer]:
 
 def _phase(phase: Phase, machine: Machine, in_use: float) -> Latency:
     programs = sum(lane.programs for lane in phase.lanes)
-    large = sum(lane.work for lane in phase.lanes) >= DEFAULT_SERIAL_WORK
-    cores = int(min(machine.cores, programs)) if large else 1
     costs = [_LaneCost(lane, machine, in_use) for lane in phase.lanes]
+    alone = _on_cores(1, programs, costs, machine)
+    cores = int(min(machine.cores, programs))
+    if cores == 1 or alone.seconds < AWAKE_NS * 1e-9:
+        return alone
+    return _on_cores(cores, programs, costs, machine)
+
+
+def _on_cores(cores: int, programs: int, costs: Sequence[_LaneCost], machine: Machine) -> Latency:
+    """Of a phase's lanes, whose programs so many cores share."""
     cycles = sum(cost.cycles for cost in costs)
     near = sum(cost.near for cost in costs)
     share = math.ceil(programs / cores) / programs  # of the work, on the core that ends last

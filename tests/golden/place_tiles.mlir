@@ -40,7 +40,7 @@ func.func @main(%x: tensor<64x512xf32>, %y: tensor<64x512xf32>) -> tensor<64x512
 // CHECK-NEXT{LITERAL}:   arena t3: tensor<1x1xf32> bytes [4160, 4164)
 // CHECK-NEXT{LITERAL}:   arena t4: tensor<1x512xf32> bytes [0, 2048)
 // CHECK-NEXT{LITERAL}:   arena t5: tensor<1x1xf32> bytes [2048, 2052)
-// CHECK-NEXT{LITERAL}:   phase 0
+// CHECK-NEXT{LITERAL}:   phase 0: 20,049 ns on one core
 // CHECK-NEXT{LITERAL}:     lane: 64 rows, 1 per step, 2 programs, work 917504
 // CHECK-NEXT{LITERAL}:       stage 0: exponential, reduce maximum
 // CHECK-NEXT{LITERAL}:         // exponential: -:6

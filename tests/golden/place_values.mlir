@@ -27,7 +27,7 @@ func.func @main(%x: tensor<512x768xf32>) -> tensor<512x768xf32> {
 // CHECK-NEXT{LITERAL}:   arena t0: tensor<1x1xf32> bytes [0, 4)
 // CHECK-NEXT{LITERAL}:   arena t1: tensor<1x768xf32> bytes [64, 3136)
 // CHECK-NEXT{LITERAL}:   arena t2: tensor<1x1xf32> bytes [3136, 3140)
-// CHECK-NEXT{LITERAL}:   phase 0
+// CHECK-NEXT{LITERAL}:   phase 0: 92,661 ns on one core
 // CHECK-NEXT{LITERAL}:     lane: 512 rows, 1 per step, 24 programs, work 5505024
 // CHECK-NEXT{LITERAL}:       stage 0: reduce maximum
 // CHECK-NEXT{LITERAL}:         // reduce: -:7

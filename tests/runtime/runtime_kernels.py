@@ -22,7 +22,7 @@ from jstitch.runtime.cache import SUFFIX, kernel_store
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def add_constant(size: int, constant: float, programs: int = 8, work: int | None = None) -> KernelSource:
+def add_constant(size: int, constant: float, programs: int = 8, alone_ns: int | None = None) -> KernelSource:
     """f32[size] -> x + constant; `size` a multiple of `programs`."""
     tile = size // programs
     text = f"""
@@ -33,7 +33,7 @@ def add(bufs, arena, program):
     for i in range(program * {tile}, (program + 1) * {tile}):
         store_f32(y, i, load_f32(x, i, 1) + c, 2)
 """
-    phase = PhaseSource("add", programs, size if work is None else work)
+    phase = PhaseSource("add", programs, size if alone_ns is None else alone_ns)
     return KernelSource("add", text, 1, 1, 0, 0, (phase,))
 
 

@@ -31,10 +31,10 @@ from jstitch.runtime import cpu_handler, process_block, set_num_threads
 @pytest.fixture(params=[1, 4], ids=["one thread", "threads"])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     """Run with this many threads at most, and every phase large enough to be parallel."""
-    old, old_work = set_num_threads(request.param), process_block.set_serial_work(0)
+    old, old_work = set_num_threads(request.param), process_block.set_serial_ns(0)
     yield request.param
     set_num_threads(old)
-    process_block.set_serial_work(old_work)
+    process_block.set_serial_ns(*old_work)
 
 
 def shape_of(x: Any) -> jax.ShapeDtypeStruct:

@@ -28,10 +28,10 @@ call = partial(call_in_place, leaves=True)
 def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every phase is large. The tests' other devices do nothing here."""
     monkeypatch.setattr(cpu_handler, "_has_one_device", lambda: True)
-    old, old_work = set_num_threads(request.param), process_block.set_serial_work(0)
+    old, old_work = set_num_threads(request.param), process_block.set_serial_ns(0)
     yield
     set_num_threads(old)
-    process_block.set_serial_work(old_work)
+    process_block.set_serial_ns(*old_work)
 
 
 def left() -> int:
@@ -81,7 +81,7 @@ def test_calls_stay_where_they_are_not_to_leave() -> None:
 
 
 def test_small_calls_stay() -> None:
-    process_block.set_serial_work(1 << 40)
+    process_block.set_serial_ns(1 << 40)
     before = left()
     jax.block_until_ready(program()(random(N, N), random(N, N)))
     assert left() == before
@@ -92,7 +92,7 @@ def test_calls_stay_where_devices_wait_for_each_other() -> None:
 import jax, jax.numpy as jnp
 from runtime_kernels import call, softmax
 from jstitch.runtime import ffi_layout as at, process_block
-process_block.set_serial_work(0)
+process_block.set_serial_ns(0)
 out = jax.ShapeDtypeStruct((256, 256), jnp.float32)
 f = jax.jit(lambda x: call(softmax(256, 256), out, x @ x, leaves=True) @ x)
 for device in jax.devices():

@@ -1,0 +1,50 @@
+"""Whether the threads of XLA's pool are awake: they look for work for some microseconds, then sleep.
+
+To wake one takes the time of a small kernel, mostly this thread's. So small phases run on all threads only
+where those are awake: where some have just run a large phase, or where Python calls kernel after kernel, so
+that whom one call wakes the next one finds. Between XLA's own kernels threads are not woken for small
+phases: there they would take cores from the thread that runs the program.
+"""
+
+from __future__ import annotations
+
+from jstitch.runtime import ffi_layout as at
+from jstitch.runtime import native_ops as op
+from jstitch.runtime.native_function import helper, smaller
+
+
+@helper
+def _now(process: int) -> int:
+    """Nanoseconds of a clock that never goes back; 0 where there is none."""
+    clock = op.word(process, at.PROCESS_CLOCK)
+    words = op.stack_words()
+    if clock == 0 or op.ask_clock(clock, op.word(process, at.PROCESS_CLOCK_ID), words) != 0:
+        return 0
+    return op.word(words, 0) * 1_000_000_000 + op.word(words, 1)
+
+
+@helper
+def serial_ns(process: int, longest: int) -> int:
+    """Nanoseconds below which a phase runs on this thread. longest: of the call's phases."""
+    serial = op.word(process, at.PROCESS_SERIAL_NS)
+    awake = op.word(process, at.PROCESS_AWAKE_NS)
+    if longest < awake or longest >= serial:
+        return serial
+    now = _now(process)
+    if now == 0 or now - op.atomic_word(process, at.PROCESS_SEEN) > at.STAY_AWAKE_NS:
+        return serial
+    return smaller(awake, serial)
+
+
+@helper
+def note_awake(process: int) -> None:
+    """The pool's threads have just run a phase."""
+    op.atomic_swap(process, at.PROCESS_SEEN, _now(process))
+
+
+@helper
+def note_call(process: int, longest: int) -> None:
+    """This thread has just run a call, alone: if it is Python's, the next one may be worth waking others."""
+    python = op.word(process, at.PROCESS_PYTHON_THREAD)
+    if longest >= op.word(process, at.PROCESS_AWAKE_NS) and python != 0 and op.ask0(python) != 0:
+        note_awake(process)

@@ -105,9 +105,12 @@ MOST_POOL = 128
 PROCESS_AWAKE_NS = PROCESS_POOL + MOST_POOL
 PROCESS_CLOCK = PROCESS_AWAKE_NS + 1
 PROCESS_CLOCK_ID = PROCESS_AWAKE_NS + 2
-PROCESS_SEEN = PROCESS_AWAKE_NS + 3  # nanoseconds of the clock, when threads were last worth waking
-PROCESS_WORDS = PROCESS_AWAKE_NS + 4
-STAY_AWAKE_NS = 25_000  # that a thread of the pool looks for work before it sleeps, and a little
+PROCESS_SEEN = PROCESS_AWAKE_NS + 3  # when, by the clock, threads have last run a phase
+PROCESS_CALLED = PROCESS_AWAKE_NS + 4  # when Python has last called a kernel that one thread ran
+PROCESS_STREAK = PROCESS_AWAKE_NS + 5  # how many such calls came one after another
+PROCESS_WORDS = PROCESS_AWAKE_NS + 6
+STAY_AWAKE_NS = 35_000  # that a thread of the pool looks for work before it sleeps, and a little
+STREAK = 3  # calls, which by then have lost about what it costs to wake a thread
 
 # Memory block of one call: a header, then pointers, scratch and arenas
 MEMORY_RAW = 0

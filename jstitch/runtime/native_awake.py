@@ -1,9 +1,9 @@
 """Whether the threads of XLA's pool are awake: they look for work for some microseconds, then sleep.
 
 To wake one takes the time of a small kernel, mostly this thread's. So small phases run on all threads only
-where those are awake: where some have just run a large phase, or where Python calls kernel after kernel, so
-that whom one call wakes the next one finds. Between XLA's own kernels threads are not woken for small
-phases: there they would take cores from the thread that runs the program.
+where those are awake, since they have just run a phase. They are woken where Python has called one kernel
+after another, and is likely to go on: the next calls find them awake. Between XLA's own kernels nobody is
+woken for small phases: there threads would take cores from the one that runs the program.
 """
 
 from __future__ import annotations
@@ -31,9 +31,14 @@ def serial_ns(process: int, longest: int) -> int:
     if longest < awake or longest >= serial:
         return serial
     now = _now(process)
-    if now == 0 or now - op.atomic_word(process, at.PROCESS_SEEN) > at.STAY_AWAKE_NS:
+    if now == 0:
         return serial
-    return smaller(awake, serial)
+    if now - op.atomic_word(process, at.PROCESS_SEEN) <= at.STAY_AWAKE_NS:
+        return smaller(awake, serial)
+    if now - op.atomic_word(process, at.PROCESS_CALLED) <= at.STAY_AWAKE_NS:
+        if op.atomic_word(process, at.PROCESS_STREAK) >= at.STREAK:
+            return smaller(awake, serial)
+    return serial
 
 
 @helper
@@ -44,7 +49,12 @@ def note_awake(process: int) -> None:
 
 @helper
 def note_call(process: int, longest: int) -> None:
-    """This thread has just run a call, alone: if it is Python's, the next one may be worth waking others."""
+    """This thread has just run a call, alone: if it is Python's, it counts for the streak."""
     python = op.word(process, at.PROCESS_PYTHON_THREAD)
-    if longest >= op.word(process, at.PROCESS_AWAKE_NS) and python != 0 and op.ask0(python) != 0:
-        note_awake(process)
+    if longest < op.word(process, at.PROCESS_AWAKE_NS) or python == 0 or op.ask0(python) == 0:
+        return
+    now = _now(process)
+    before = op.atomic_swap(process, at.PROCESS_CALLED, now)
+    if now - before > 2 * at.STAY_AWAKE_NS + longest:
+        op.atomic_swap(process, at.PROCESS_STREAK, 0)
+    op.atomic_add(process, at.PROCESS_STREAK, 1)

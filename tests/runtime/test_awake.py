@@ -34,10 +34,11 @@ class Clock:
 @pytest.fixture
 def clock() -> Iterator[Clock]:
     block, made = process_block.process_block(), Clock()
-    words = at.PROCESS_CLOCK, at.PROCESS_SEEN
+    words = at.PROCESS_CLOCK, at.PROCESS_SEEN, at.PROCESS_CALLED, at.PROCESS_STREAK
     old, threads = [block[word] for word in words], set_num_threads(2)
     block[at.PROCESS_CLOCK] = ctypes.cast(made.function, ctypes.c_void_p).value or 0
-    block[at.PROCESS_SEEN] = 0
+    for word in words[1:]:
+        block[word] = 0
     yield made
     set_num_threads(threads)
     for word, value in zip(words, old, strict=True):
@@ -62,21 +63,33 @@ def is_shared(alone_ns: int) -> bool:
 
 @pytest.mark.skipif(process_block.available_threads() < 2, reason="nobody to share with")
 @pytest.mark.parametrize(
-    ("first", "pause", "then", "shared"),
+    ("times", "first", "pause", "then", "shared"),
     [
-        (LONG, LATE, LONG, True),
-        (LONG, LATE, MIDDLE, False),
-        (LONG, SOON, MIDDLE, True),
-        (LONG, SOON, SHORT, False),
-        (MIDDLE, SOON, MIDDLE, True),
-        (MIDDLE, LATE, MIDDLE, False),
-        (SHORT, SOON, MIDDLE, False),
+        (1, LONG, LATE, LONG, True),
+        (1, LONG, LATE, MIDDLE, False),
+        (1, LONG, SOON, MIDDLE, True),
+        (1, LONG, SOON, SHORT, False),
+        (at.STREAK, MIDDLE, SOON, MIDDLE, True),
+        (at.STREAK - 1, MIDDLE, SOON, MIDDLE, False),
+        (at.STREAK, MIDDLE, LATE, MIDDLE, False),
+        (at.STREAK, SHORT, SOON, MIDDLE, False),
     ],
 )
-def test_who_is_woken(clock: Clock, first: int, pause: int, then: int, shared: bool) -> None:
-    assert is_shared(first) == (first == LONG)
-    clock.nanoseconds += pause
+def test_who_is_woken(clock: Clock, times: int, first: int, pause: int, then: int, shared: bool) -> None:
+    for _ in range(times):
+        assert is_shared(first) == (first == LONG)
+        clock.nanoseconds += pause
     assert is_shared(then) == shared
+
+
+@pytest.mark.skipif(process_block.available_threads() < 2, reason="nobody to share with")
+def test_a_pause_ends_a_streak(clock: Clock) -> None:
+    for pause in (SOON, SOON, 4 * LATE, SOON, SOON):
+        assert not is_shared(MIDDLE)
+        clock.nanoseconds += pause
+    assert not is_shared(MIDDLE)
+    clock.nanoseconds += SOON
+    assert is_shared(MIDDLE)
 
 
 def test_without_a_clock_no_thread_is_awake(clock: Clock) -> None:

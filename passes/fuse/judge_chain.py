@@ -19,7 +19,7 @@ from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free
-from jstitch.passes.base.product_side import PRODUCT
+from jstitch.passes.base.product_side import PRODUCT, Side
 from jstitch.passes.base.tensor_cores import library_seconds
 from jstitch.passes.cost.cost_model import levels, products, xla_cost, xla_kernels
 from jstitch.passes.cost.structure import per_structure
@@ -29,11 +29,13 @@ from jstitch.passes.fuse.tile_chains import search_chain
 from jstitch.passes.graph.keep_counters import ADDED, LEFT
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
+from jstitch.passes.lower.tile_rows import FEW_ROWS
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from jstitch.passes.schedule.latency import kernel_latency
 
 WRITES = "its kernel would write {found} bytes, XLA's own {bound}: they make again what is cheap"
 WAITS = "the chain's rows wait for one another: a product is summed over them"
+FEW = "no step divides the rows but one of {}, and for so few a product's right operand is not worth packing"
 AT_LEAST = (
     "modelled {found} us, and must be less than {bound} us, of what XLA takes at least: a call of its library"
     " for each product, and one kernel for what lies between"
@@ -121,11 +123,17 @@ def _kernel_seconds(pattern: FusionPattern, context: Context) -> float | str:
         tiles = f"{found} of the chain's {wanted} products would go by tiles of registers"
         return f"{tiles}, with {step} rows at a time"
     if context.machine.device is None:
-        return 0.0
+        return FEW.format(step) if step < min(FEW_ROWS, _least_rows(pattern)) else 0.0
     try:
         return kernel_latency(kernel, context).seconds
     except NoRoom as error:
         return str(error)
+
+
+def _least_rows(pattern: FusionPattern) -> int:
+    """Of a product's result, that share its right operand."""
+    sides = [Side.of(op, 0) for op in pattern.ops if op.name == PRODUCT]
+    return min(side.size(side.free) for side in sides)
 
 
 def _least_seconds(pattern: FusionPattern, machine: Machine, device: DeviceSpec) -> float:

@@ -61,7 +61,7 @@ def rewrite_ops(
         parts: Sequence[Part] = [Part(ops)]
     elif any(op.name == PRODUCT for op in ops):
         whole = _products_in_rows(ops, outputs, carried)
-        parts = [whole] if profile.machine.device is None else split_rows(whole, outputs)
+        parts = split_rows(whole, outputs, on_gpu=profile.machine.device is not None)
     else:
         parts = in_best_shape(ops, outputs, profile, columns)
     old = {v for op in ops for v in op.results}

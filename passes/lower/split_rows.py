@@ -1,9 +1,11 @@
-"""Rows of products whose number no tile of tensor cores divides, in two parts: whole tiles, and the rest.
+"""Rows of products whose number no step of the kernel divides, in two parts: whole steps, and the rest.
 
 %o [8, 12, 197, 64]      ->      %a of rows [0, 160), five tiles of 32;  %b of rows [160, 197), one of 37
 
-Image patches with a token for the class are 197, 257 or 577, which are prime. Each part is a lane of its own;
-both read what products have on their right, and write what they make to where the whole has its rows.
+Image patches with a token for the class are 197, 257 or 577, which are prime; so tiles of tensor cores waste
+what they multiply. On a CPU a large prime number of rows is one step: nobody shares it, and no cache holds it.
+Each part is a lane of its own; both read what products have on their right, and write what they make to where
+the whole has its rows.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from jstitch.ir.types import TensorType
 from jstitch.passes.base.product_side import PRODUCT, Side
 from jstitch.passes.lower.own_columns import Part, Turned
 from jstitch.passes.lower.schedule import divisors
-from jstitch.passes.lower.tile_rows import FEW_ROWS, MOST_ROWS, TENSOR_ROWS
+from jstitch.passes.lower.tile_rows import FEW_ROWS, MOST_CPU_ROWS, MOST_ROWS, TENSOR_ROWS
 
 WASTE = 1.15  # rows that tensor cores multiply for tiles of one size, over those for two parts
 UNITS = 64, 32, 16  # rows of whole tiles
@@ -29,11 +31,13 @@ class _CannotSplitError(Exception):
     """An op that needs all rows at once."""
 
 
-def split_rows(part: Part, outputs: Sequence[Value]) -> list[Part]:
+def split_rows(part: Part, outputs: Sequence[Value], on_gpu: bool) -> list[Part]:
     """The part as it is, or in two. outputs: of the pattern."""
     rows = _rows(part)
-    cut = None if rows is None else where_to_split(rows)
-    if rows is None or cut is None:
+    if rows is None:
+        return [part]
+    cut = where_to_split(rows) if on_gpu else where_to_share(rows)
+    if cut is None:
         return [part]
     try:
         dims = _dimensions(part, part.made(outputs), rows)
@@ -51,6 +55,13 @@ def where_to_split(rows: int) -> int | None:
             apart = cut + _padded(rows - cut)
             return cut if not whole or min(whole) > WASTE * apart else None
     return None
+
+
+def where_to_share(rows: int) -> int | None:
+    """The first row of the second part on a CPU; None where steps of a good size divide the rows."""
+    if rows <= MOST_CPU_ROWS or any(FEW_ROWS <= n <= MOST_CPU_ROWS for n in divisors(rows)):
+        return None
+    return rows // UNITS[0] * UNITS[0]
 
 
 def _padded(rows: int) -> int:

@@ -91,12 +91,13 @@ class Turned:
 class Part:
     """Ops that make the same, or a part of it. strips: of what they make; None: they are as they were.
 
-    turned: values of the old ops -> what stands for them.
+    turned: values of the old ops -> what stands for them. handed: what later parts read.
     """
 
     ops: Sequence[Op]
     strips: Strips | None = None
     turned: Mapping[Value, Turned] = field(default_factory=dict)
+    handed: Sequence[Value] = ()
 
     def made(self, values: Iterable[Value]) -> list[Value]:
         """What the ops make of old values."""

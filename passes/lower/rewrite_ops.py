@@ -69,7 +69,7 @@ def rewrite_ops(
     done: set[Value] = set()
     labels: dict[Value, str] = {}
     for part in parts:
-        needed = _needed(part.ops, part.made(outputs), updates)
+        needed = _needed(part.ops, (*part.made(outputs), *part.handed), updates)
         wanted = profile if part.strips is None else replace(profile, one_pass=False, variance_block=0)
         summed = split_reductions(rewrite_sums(part.ops, needed, wanted))
         own = fill_places(write_products(summed, profile.machine.device))
@@ -80,11 +80,28 @@ def rewrite_ops(
         labels = {**label_ops(own), **labels}
     return RewrittenOps(
         list(made),
-        list(dict.fromkeys(v for part in parts for v in part.made(outputs))),
+        _made_by(parts, outputs),
         {op: strips for op, strips in made.items() if strips is not None},
-        {v: [part.turned[v] for part in parts] for v in parts[0].turned},
+        _stand_ins(parts),
         labels,
     )
+
+
+def _stand_ins(parts: Sequence[Part]) -> dict[Value, list[Turned]]:
+    """Old values -> what stands for them, in all parts."""
+    turned: dict[Value, list[Turned]] = {}
+    for part in parts:
+        for v, new in part.turned.items():
+            turned.setdefault(v, []).append(new)
+    return turned
+
+
+def _made_by(parts: Sequence[Part], outputs: Sequence[Value]) -> list[Value]:
+    """What stands for the outputs, each once: themselves only where nothing else does."""
+    others = {v for part in parts for v in part.turned}
+    stands = {new.value for part in parts for new in part.turned.values()}
+    made = dict.fromkeys(v for part in parts for v in part.made(outputs))
+    return [v for v in made if v in stands or v not in others]
 
 
 def speaks_of(

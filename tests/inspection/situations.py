@@ -28,6 +28,7 @@ def shape(*dims: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
 X = shape(512, 512)
 TALL = shape(4096, 1024)
 SMALL = shape(64, 64)
+ODD, WEIGHTS = shape(2285, 438), shape(438, 438)
 COUNT = shape(dtype=jnp.int32)
 NARROW = replace(find_spec("h200"), shared_optin=64)
 KEY = jax.eval_shape(lambda: jax.random.key(0, impl="rbg"))
@@ -243,9 +244,9 @@ OUTSIDE = (
         lift=Lift(f=lambda x: attention(x, jnp.bfloat16)),
     ),
     Situation(
-        *("a prime number of rows", lambda x: attention(x, rows=509), (X,), ("divide", "dot_general")),
-        *("tiles", "0 of the chain's 2 products .* with 1 rows at a time", OFF),
-        lift=Lift(f=lambda x: attention(x, rows=480)),
+        *("rows that nothing divides", lambda x, w: jnp.tanh((x @ w)[::-1]) @ w, (ODD, WEIGHTS)),
+        *(("dot_general", "reverse"), "tiles", "no step divides the rows but one of 5", OFF),
+        lift=Lift(f=lambda x, w: jnp.tanh(x @ w) @ w, edge=("tanh", "dot_general")),
     ),
     Situation(
         *("products by a planner of the papers", lambda x, w: jnp.exp(jnp.tanh(x) @ w), (X, X)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from jstitch.runtime import ffi_layout as at
 from jstitch.runtime import native_ops as op
-from jstitch.runtime.native_function import helper, smaller
+from jstitch.runtime.native_function import helper
 
 
 @helper
@@ -24,20 +24,24 @@ def _now(process: int) -> int:
 
 
 @helper
-def serial_ns(process: int, longest: int) -> int:
-    """Nanoseconds below which a phase runs on this thread. longest: of the call's phases."""
+def serial_ns(process: int, alone: int) -> int:
+    """Nanoseconds below which a phase runs on this thread. alone: of all of the call's phases: who is woken
+    for one is awake for the next.
+    """
     serial = op.word(process, at.PROCESS_SERIAL_NS)
     awake = op.word(process, at.PROCESS_AWAKE_NS)
-    if longest < awake or longest >= serial:
+    if alone < awake:
         return serial
+    if alone >= serial:
+        return awake
     now = _now(process)
     if now == 0:
         return serial
     if now - op.atomic_word(process, at.PROCESS_SEEN) <= at.STAY_AWAKE_NS:
-        return smaller(awake, serial)
+        return awake
     if now - op.atomic_word(process, at.PROCESS_CALLED) <= at.STAY_AWAKE_NS:
         if op.atomic_word(process, at.PROCESS_STREAK) >= at.STREAK:
-            return smaller(awake, serial)
+            return awake
     return serial
 
 
@@ -48,13 +52,13 @@ def note_awake(process: int) -> None:
 
 
 @helper
-def note_call(process: int, longest: int) -> None:
+def note_call(process: int, alone: int) -> None:
     """This thread has just run a call, alone: if it is Python's, it counts for the streak."""
     python = op.word(process, at.PROCESS_PYTHON_THREAD)
-    if longest < op.word(process, at.PROCESS_AWAKE_NS) or python == 0 or op.ask0(python) == 0:
+    if alone < op.word(process, at.PROCESS_AWAKE_NS) or python == 0 or op.ask0(python) == 0:
         return
     now = _now(process)
     before = op.atomic_swap(process, at.PROCESS_CALLED, now)
-    if now - before > 2 * at.STAY_AWAKE_NS + longest:
+    if now - before > 2 * at.STAY_AWAKE_NS + alone:
         op.atomic_swap(process, at.PROCESS_STREAK, 0)
     op.atomic_add(process, at.PROCESS_STREAK, 1)

@@ -18,14 +18,14 @@ __all__ = ["FUNCTIONS", "profiler_create"]
 
 
 @helper
-def _longest(kernel: int) -> int:
-    """Nanoseconds of the longest phase."""
-    longest = 0
+def _alone_ns(kernel: int) -> int:
+    """Nanoseconds of all phases on one core."""
+    total = 0
     phase = kernel + 8 * at.KERNEL_PHASES
     for _ in range(op.word(kernel, at.KERNEL_NUM_PHASES)):
-        longest = larger(longest, op.word(phase, at.PHASE_ALONE_NS))
+        total += op.word(phase, at.PHASE_ALONE_NS)
         phase += 8 * at.PHASE_WORDS
-    return longest
+    return total
 
 
 @helper
@@ -121,8 +121,8 @@ def _run(process: int, frame: int, kernel: int) -> int:
     more = op.word(frame, at.FRAME_NUM_ARGS) - nargs
     if more < 0 or more > 1 or nresults != op.word(frame, at.FRAME_NUM_RESULTS):
         return _error(frame, op.word(process, at.PROCESS_MESSAGE_COUNTS), at.CODE_INVALID_ARGUMENT)
-    longest = _longest(kernel)
-    threads = _num_threads(process, frame, kernel, serial_ns(process, longest))
+    alone = _alone_ns(kernel)
+    threads = _num_threads(process, frame, kernel, serial_ns(process, alone))
     pointers = round_up((nargs + nresults + 1) * 8, 64)
     scratch = round_up(op.word(kernel, at.KERNEL_SCRATCH), 128)
     arena = round_up(op.word(kernel, at.KERNEL_ARENA), 128)
@@ -136,7 +136,7 @@ def _run(process: int, frame: int, kernel: int) -> int:
         done = run_parallel(process, frame, kernel, bufs, arenas, arena, threads)
     if done == 0:
         _run_serial(kernel, bufs, arenas)
-        note_call(process, longest)
+        note_call(process, alone)
         give_block(process, at.PROCESS_MEMORY_SLOTS, block)
     return 0
 

@@ -13,8 +13,8 @@ from functools import cache
 
 from jstitch.runtime import ffi_layout as at
 
-SERIAL_NS = 40_000
-"""Of one core, below which a phase is not worth waking a thread: that takes 10,000 to 30,000."""
+SERIAL_NS = 30_000
+"""Of one core, below which a call is not worth waking a thread: that takes 10,000 to 30,000."""
 AWAKE_NS = 4_000
 """The same, where the pool's threads are awake."""
 _MESSAGES = {

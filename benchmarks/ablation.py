@@ -42,6 +42,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "columns",
         "blocks",
         "tf32",
+        "memory_order",
         "chains",
         "recurrences",
         *MEMORY,

@@ -22,6 +22,7 @@ PLANNERS = ("auto", "layers", "ilp", "dp", *PRESETS)
 SCHEMES = ("packing", "thread", "warp", "block")
 TECHNIQUES = (
     *("remote", "sharing", "shrinking", "columns", "chains", "recurrences", "blocks", "tf32"),
+    *("memory_order",),
     *("templates", "roofs", "footprints", "substitution", "seeds", "beams", "evaluator"),
 )
 """Parts of passes; those of the second line are the papers', and decide in the planners that have them."""
@@ -53,7 +54,7 @@ OPTIONAL_PASSES = (
         "reduce_products",
         "narrow_products",
     ),
-    *("join_sums", "merge_products", "swap_products", "align_rows"),
+    *("join_sums", "merge_products", "swap_products", "align_rows", "cancel_transposes"),
     *("turn_products", "lead_products", "turn_gradients"),
     *(
         "cse",

@@ -22,6 +22,7 @@ from jstitch.passes.chunk.chunk_rows import chunk_rows
 from jstitch.passes.fuse.unroll_turns import unroll_turns
 from jstitch.passes.graph.align_rows import align_rows
 from jstitch.passes.graph.batch_gathers import batch_gathers
+from jstitch.passes.graph.cancel_transposes import cancel_transposes
 from jstitch.passes.graph.canonicalize import canonicalize
 from jstitch.passes.graph.chain_scatters import chain_scatters
 from jstitch.passes.graph.clone_broadcasts import clone_broadcasts
@@ -98,6 +99,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     graph_pass("merge_products", run_on=merge_products, about=merge_products),
     _any_target(swap_products),
     _any_target(align_rows),
+    _any_target(cancel_transposes),
     graph_pass("turn_products", run_on=turn_products, about=turn_products),
     graph_pass("lead_products", run_on=lead_products, about=lead_products),
     graph_pass("turn_gradients", run_on=turn_gradients, about=turn_gradients),

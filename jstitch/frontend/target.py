@@ -73,11 +73,13 @@ def _as_xla_is(known: Profile) -> Profile:
 
 
 def _restricted(profile: Profile, options: CompileOptions) -> Profile:
-    """Without columns, their blocks, tf32, rows of more or fewer threads than a warp."""
+    """Without columns, their blocks, loops in the order of memory, tf32, rows of more or fewer threads than a warp."""
     if "columns" in options.without:
         profile = replace(profile, columns=False)
     if "blocks" in options.without:
         profile = replace(profile, column_blocks=False)
+    if "memory_order" in options.without:
+        profile = replace(profile, follows_memory=False)
     if (device := profile.machine.device) is None:
         return profile
     if "tf32" in options.without or os.environ.get(NO_TF32) == "0":
@@ -116,6 +118,7 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         partial_rows=ROWS_PER_PARTIAL,
         ordered_rows=UNBOUNDED_ROWS,
         kept_first=True,
+        follows_memory=False,
         blocks=False,
         seams=False,
         one_pass=True,

@@ -30,7 +30,7 @@ from jstitch.passes.graph.keep_counters import ADDED, LEFT
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.lower.tile_rows import FEW_ROWS
-from jstitch.passes.schedule.kernel_passes import schedule_kernel
+from jstitch.passes.schedule.kernel_passes import TILES, schedule_kernel
 from jstitch.passes.schedule.latency import kernel_latency
 
 WRITES = "its kernel would write {found} bytes, XLA's own {bound}: they make again what is cheap"
@@ -117,7 +117,7 @@ def _kernel_seconds(pattern: FusionPattern, context: Context) -> float | str:
     rows, *totals = (sum(lane.work for lane in phase.lanes) for phase in kernel.phases)
     if sum(totals) * SMALL > rows:
         return WAITS
-    wanted, found = sum(op.name == PRODUCT for op in pattern.ops), schedule_kernel(kernel, context).products
+    wanted, found = sum(op.name == PRODUCT for op in pattern.ops), schedule_kernel(kernel, context, (TILES,)).products
     step = max(lane.step for lane in kernel.phases[0].lanes)
     if found < wanted:
         tiles = f"{found} of the chain's {wanted} products would go by tiles of registers"

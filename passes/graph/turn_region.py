@@ -84,7 +84,7 @@ class Region:
         if len(known) != 1 or not self.orders.keys().isdisjoint(op.uses[len(data) :]):
             return None
         (order,) = known
-        return _ranked([place for d, place in enumerate(order) if d not in op.attrs["dimensions"]])
+        return ranked([place for d, place in enumerate(order) if d not in op.attrs["dimensions"]])
 
     def _repeated(self, op: Op) -> Order | None:
         """Rows that are repeated behind themselves: their dimensions in order, then new ones."""
@@ -129,7 +129,7 @@ class Region:
             attrs[f"{name}_contracting_dimensions"] = tuple(
                 range(len(batch) + len(rows), len(side.value.shape))
             )
-        result = values[op.result] = Value(_moved(op.result.tensor, order))
+        result = values[op.result] = Value(moved(op.result.tensor, order))
         yield from views
         yield replace(op, operands=tuple(v.result for v in views), results=(result,), attrs=attrs)
 
@@ -148,7 +148,7 @@ class Region:
         attrs = dict(op.attrs)
         if is_reduction(op):
             attrs["dimensions"] = tuple(sorted(order[d] for d in op.attrs["dimensions"]))
-        results = tuple(Value(_moved(v.tensor, self.orders[v])) for v in op.results)
+        results = tuple(Value(moved(v.tensor, self.orders[v])) for v in op.results)
         values |= zip(op.results, results, strict=True)
         yield replace(op, operands=tuple(turned.get(v, v) for v in op.operands), results=results, attrs=attrs)
 
@@ -161,10 +161,10 @@ class Region:
             order = self.orders.get(side.value, tuple(range(side.value.tensor.rank)))
             attrs[f"{name}_batching_dimensions"] = tuple(order[d] for d in side.batch)
             attrs[f"{name}_contracting_dimensions"] = tuple(order[d] for d in side.contracted)
-            places += [first + n for n in _ranked([order[d] for d in side.free])]
+            places += [first + n for n in ranked([order[d] for d in side.free])]
             first += len(side.free)
         operands = tuple(values.get(v, v) for v in op.operands)
-        result = Value(_moved(op.result.tensor, tuple(places)))
+        result = Value(moved(op.result.tensor, tuple(places)))
         yield replace(op, operands=operands, results=(result,), attrs=attrs)
         yield replace(build.transpose(result, places), results=op.results)
 
@@ -180,24 +180,24 @@ def _other(v: Value, order: Order, makers: Mapping[Value, Op]) -> Iterator[Op]:
     """What is read besides, in that order: what is repeated is turned before."""
     maker = makers.get(v)
     if maker is None or not is_broadcast(maker):
-        yield build.transpose(v, _inverse(order))
+        yield build.transpose(v, inverse(order))
         return
     dims = [order[d] for d in maker.attrs["broadcast_dimensions"]]
     turned = build.transpose(maker.operands[0], sorted(range(len(dims)), key=dims.__getitem__))
     yield turned
-    yield build.broadcast(turned.result, _moved(v.tensor, order).shape, sorted(dims))
+    yield build.broadcast(turned.result, moved(v.tensor, order).shape, sorted(dims))
 
 
-def _ranked(places: Sequence[int]) -> Order:
+def ranked(places: Sequence[int]) -> Order:
     """The same order without gaps."""
     known = sorted(places)
     return tuple(map(known.index, places))
 
 
-def _moved(kind: TensorType, order: Order) -> TensorType:
-    return TensorType(tuple(kind.shape[d] for d in _inverse(order)), kind.dtype)
+def moved(kind: TensorType, order: Order) -> TensorType:
+    return TensorType(tuple(kind.shape[d] for d in inverse(order)), kind.dtype)
 
 
-def _inverse(order: Order) -> Order:
+def inverse(order: Sequence[int]) -> Order:
     """Which dimension is at each place."""
     return tuple(map(order.index, range(len(order))))

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jstitch.ir.graph import Op
@@ -39,13 +40,14 @@ def sums_floats(op: Op) -> bool:
     return lookup(op.attrs.get("monoid", "")).reassociated is not None and op.results[0].tensor.dtype.is_float
 
 
-def block_of(n: Node, group: Group, collapse: bool, part: int = 0) -> int:
+def block_of(n: Node, group: Group, collapse: bool, part: int = 0, order: Sequence[int] = ()) -> int:
     """Elements of a block of the node's innermost loop, when it is a long sum of floats; else 0.
 
     collapse: the inner dimensions are one loop. part: elements of it that a piece has, if it is cut.
+    order: of the loops, by dimension, where it is not the dimensions'.
     """
-    inner = inner_dims(n.domain, group.rows)
-    if not (n.roots and sums_floats(n.op)) or inner == [-1] or loop_order(n, group).suffix == 0:
+    inner = order or inner_dims(n.domain, group.rows)
+    if not (n.roots and sums_floats(n.op)) or inner == [-1] or loop_order(n, group, order).suffix == 0:
         return 0
     size = part or (math.prod(n.domain) // group.rows if collapse else n.domain[inner[-1]])
     if size <= LONG or not group.profile.blocks:
@@ -53,9 +55,12 @@ def block_of(n: Node, group: Group, collapse: bool, part: int = 0) -> int:
     return next((size // k for k in range(size // (LONG // 2), size // RUN + 1) if k and size % k == 0), 0)
 
 
-def loop_order(n: Node, group: Group) -> LoopOrder:
-    """How a reduction's kept and reduced loops are nested, in memory order."""
-    inner = inner_dims(n.domain, group.rows)
+def loop_order(n: Node, group: Group, order: Sequence[int] = ()) -> LoopOrder:
+    """How a reduction's kept and reduced loops are nested.
+
+    order: of the loops, by dimension, where it is not the dimensions'.
+    """
+    inner = order or inner_dims(n.domain, group.rows)
     if inner == [-1]:
         return LoopOrder(1, False)
     dims = set(n.op.attrs["dimensions"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.codegen.kernel_ir import Lane, Nest, Stage
@@ -12,7 +12,8 @@ from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import ROWS
 from jstitch.passes.lower.build_nest import Place
-from jstitch.passes.lower.loop_order import block_of, inner_dims, loop_order, sums_floats
+from jstitch.passes.lower.follow_memory import Order, follow_memory
+from jstitch.passes.lower.loop_order import block_of, inner_dims, sums_floats
 from jstitch.passes.lower.merge_loops import merge_loops
 from jstitch.passes.lower.place_values import Placement, last_stage, place_values
 from jstitch.passes.lower.quote_lines import quote_lines
@@ -104,22 +105,24 @@ class LaneLowering(LaneContext):
         return quote_lines((n.op for n in nodes), known, self.view.producers, self.view.order)
 
     def _nests(self, nodes: list[Node], by_columns: bool) -> list[Nest]:
-        shape = nodes[0].domain
-        first = [self._first_fill(n, shape) for n in nodes if self._read_modify_write(n)]
-        fills = [nest for nests in first for nest in nests]
-        if self._collapsible(nodes):
-            writer = NestWriter(self, nodes, by_columns, collapse=True, runs=self._blocks(nodes, -1))
-            nest = writer.write()
-            if not writer.builder.modular:
-                return [*fills, nest]
-        return [*fills, *self._split(nodes, by_columns)]
+        nests = self._collapsed(nodes, by_columns) or self._split(nodes, by_columns)
+        fills = [self._first_fill(n) for n in nodes if self._read_modify_write(n)]
+        return [nest for first in fills for nest in first] + nests
+
+    def _collapsed(self, nodes: list[Node], by_columns: bool) -> list[Nest]:
+        """One loop over all of a row; nothing where its number would have to be divided."""
+        if not self._collapsible(nodes):
+            return []
+        writer = NestWriter(self, nodes, by_columns, collapse=True, runs=self._blocks(nodes, -1))
+        nest = writer.write()
+        return [] if writer.builder.modular else [nest]
 
     def _split(self, nodes: list[Node], by_columns: bool) -> list[Nest]:
         """One nest, or several where a loop is better cut at the seams of a concatenate or pad."""
-        inner = inner_dims(nodes[0].domain, self.view.group.rows)
-        blocks = self._blocks(nodes, inner[-1]) if inner else {}
-        writer = NestWriter(self, nodes, by_columns, collapse=False, runs=blocks)
-        nest = writer.write()
+        writer, nest, blocks = self._whole(nodes, by_columns)
+        if (order := self._order_of_memory(nodes, nest)) is not None:
+            self.orders |= dict.fromkeys(nodes, order)
+            writer, nest, blocks = self._whole(nodes, by_columns)
         seams = self.view.group.profile.seams
         runs = writer.runs() if seams else {}
         if runs:
@@ -133,6 +136,28 @@ class LaneLowering(LaneContext):
             return write_out_turns(writer, nest) if seams else [nest]
         return [NestWriter(self, nodes, by_columns, collapse=False, together=together).write()]
 
+    def _whole(self, nodes: list[Node], by_columns: bool) -> tuple[NestWriter, Nest, dict[int, int]]:
+        """One nest, what wrote it, and the blocks of its loops."""
+        inner = self._inner(nodes)
+        blocks = self._blocks(nodes, inner[-1]) if inner else {}
+        writer = NestWriter(self, nodes, by_columns, collapse=False, runs=blocks)
+        return writer, writer.write(), blocks
+
+    def _inner(self, nodes: list[Node]) -> Sequence[int]:
+        """Dimensions inside a row, in the order of the nest's loops."""
+        return self.orders.get(nodes[0]) or inner_dims(nodes[0].domain, self.view.group.rows)
+
+    def _order_of_memory(self, nodes: list[Node], nest: Nest) -> Order | None:
+        """Another order of a nest's loops, where they add up rows that lie in another one."""
+        group, inner = self.view.group, self._inner(nodes)
+        if not group.profile.follows_memory or group.flat or len(inner) < 2:
+            return None
+        if any(ROWS in n.op.attrs for n in nodes) or not any(n.roots for n in nodes):
+            return None  # products go by tiles of registers
+        if not self._may_go_on(nodes):
+            return None
+        return follow_memory(nest, {d: nodes[0].domain[d] for d in inner})
+
     def _pieces(
         self,
         nodes: list[Node],
@@ -142,7 +167,7 @@ class LaneLowering(LaneContext):
     ) -> list[Nest]:
         """A nest for each piece of a loop, inside the ranges of those that are cut already."""
         name, points = cuts
-        last = inner_dims(nodes[0].domain, self.view.group.rows)[-1]
+        last = self._inner(nodes)[-1]
         found: list[Nest] = []
         for lo, hi in itertools.pairwise(points):
             own = {**ranges, name: (lo, hi)}
@@ -162,9 +187,9 @@ class LaneLowering(LaneContext):
         Each addition to what is large already costs digits, and a load and a store.
         """
         group, (n, *others) = self.view.group, nodes
-        if others or not self._read_modify_write(n) or loop_order(n, group).suffix or not sums_floats(n.op):
+        if others or not self._read_modify_write(n) or self.loop_order(n).suffix or not sums_floats(n.op):
             return None
-        d = inner_dims(n.domain, group.rows)[0]
+        d = self._inner(nodes)[0]
         if d not in n.op.attrs["dimensions"]:
             return None
         return next(((d, k) for k in TOGETHER if n.domain[d] % k == 0 and n.domain[d] > k), None)
@@ -180,7 +205,7 @@ class LaneLowering(LaneContext):
         part: of a dimension that is cut.
         """
         group = self.view.group
-        found = 0 if group.flat else max(block_of(n, group, dim < 0, part) for n in nodes)
+        found = 0 if group.flat else max(block_of(n, group, dim < 0, part, self.orders.get(n, ())) for n in nodes)
         return {dim: found} if found else {}
 
     def _collapsible(self, nodes: list[Node]) -> bool:
@@ -208,9 +233,9 @@ class LaneLowering(LaneContext):
 
     def _read_modify_write(self, n: Node) -> bool:
         """An inner reduction whose accumulators are in the tile, not only in scalars."""
-        return n.is_reduction and loop_order(n, self.view.group).outer
+        return n.is_reduction and self.loop_order(n).outer
 
-    def _first_fill(self, n: Node, shape: tuple[int, ...]) -> list[Nest]:
+    def _first_fill(self, n: Node) -> list[Nest]:
         """Set the tile of accumulators to the reduction's initial value."""
         writer = NestWriter(self, [n], False, collapse=False)
         return [writer.fill(v, init) for v, init in zip(n.op.results, inits(n.op), strict=True)]

@@ -32,7 +32,8 @@ from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import data_operands, identities, prefix_rank
 from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder, Place, Written, literal
 from jstitch.passes.lower.divide_loops import loop_name, run_name, runs_of, seams_of
-from jstitch.passes.lower.loop_order import inner_dims, loop_order, sums_floats
+from jstitch.passes.lower.follow_memory import Order
+from jstitch.passes.lower.loop_order import LoopOrder, inner_dims, loop_order, sums_floats
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.trace_lane import Node
 
@@ -41,7 +42,8 @@ from jstitch.passes.lower.trace_lane import Node
 class LaneContext:
     """What the nests of one lane share. stores: memory of outputs and spills. tiles: memory in the arena.
 
-    written: memory of other tensors that values are written into.
+    written: memory of other tensors that values are written into. orders: of the loops of nodes' nests, by
+    dimension, where they are not the dimensions'.
     """
 
     view: LaneView
@@ -49,6 +51,11 @@ class LaneContext:
     written: Mapping[Value, Sequence[Written]] = field(default_factory=dict)
     names: Callable[[], str]
     tiles: dict[Value, Place] = field(default_factory=dict)
+    orders: dict[Node, Order] = field(default_factory=dict)
+
+    def loop_order(self, n: Node) -> LoopOrder:
+        """How the loops of a reduction's nest are nested."""
+        return loop_order(n, self.view.group, self.orders.get(n, ()))
 
 
 def inits(op: Op) -> tuple[Value, ...]:
@@ -106,6 +113,7 @@ class NestWriter:
     def _inner_loops(self) -> dict[int, Index]:
         """Loops over the tile; the index of each inner dimension (-1: the whole row)."""
         dims = [] if self.group.flat else inner_dims(self.shape, self.rows)
+        dims = [*self.lane.orders.get(self.nodes[0], dims)]
         if self.group.profile.kept_first and not self.collapse:
             reduced = {d for n in self.nodes if n.roots for d in n.op.attrs["dimensions"]}
             dims.sort(key=lambda d: d in reduced)
@@ -202,7 +210,7 @@ class NestWriter:
     def _reduce(self, n: Node, row: Index) -> None:
         elements = [self.builder.value(v, self.index(v.shape, row)) for v in data_operands(n.op)]
         kept = self.kept(n.op, self.index(n.op.operands[0].shape, row))
-        order = loop_order(n, self.group)
+        order = self.lane.loop_order(n)
         depth = len(self.loops) - self._loops(min(order.suffix, 1) if self.collapse else order.suffix)
         if self.group.flat and n.is_partial:
             depth = 0
@@ -309,7 +317,7 @@ class NestWriter:
             elements = taken
         targets = [self._targets(n, v, kept) for v in n.op.results]
         depths = [self._update_depth(n, v) for v in n.op.results]
-        if n.is_partial or loop_order(n, self.group).outer:
+        if n.is_partial or self.lane.loop_order(n).outer:
             places = zip(targets, depths, strict=True)
             old: list[Atomic] = [
                 self._running.get(t[0]) or self.builder.read(*t[0], depth) for t, depth in places

@@ -19,6 +19,7 @@ from jstitch.passes.base.named_pass import NamedPass, graph_pass
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.base.run_passes import Step, StopPipeline, run_passes
 from jstitch.passes.chunk.chunk_rows import chunk_rows
+from jstitch.passes.fuse.unroll_loops import unroll_loops
 from jstitch.passes.fuse.unroll_turns import unroll_turns
 from jstitch.passes.graph.align_rows import align_rows
 from jstitch.passes.graph.batch_gathers import batch_gathers
@@ -53,7 +54,6 @@ from jstitch.passes.graph.sink_sums import sink_sums
 from jstitch.passes.graph.swap_products import swap_products
 from jstitch.passes.graph.turn_gradients import turn_gradients
 from jstitch.passes.graph.turn_products import turn_products
-from jstitch.passes.graph.unroll_loops import unroll_loops
 from jstitch.passes.graph.unroll_windows import unroll_windows
 from jstitch.passes.graph.write_selections import write_selections
 from jstitch.passes.graph.write_sorts import write_sorts
@@ -75,7 +75,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     _any_target(sink_collectives),
     _any_target(join_collectives),
     _any_target(linearize_iotas),
-    _any_target(unroll_loops),
+    graph_pass("unroll_loops", run_on=unroll_loops, about=unroll_loops),
     _any_target(fold_constants),
     graph_pass("write_selections", run_on=write_selections, about=write_selections),
     graph_pass("write_sorts", run_on=write_sorts, about=write_sorts),

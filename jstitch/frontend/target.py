@@ -73,7 +73,7 @@ def _as_xla_is(known: Profile) -> Profile:
 
 
 def _restricted(profile: Profile, options: CompileOptions) -> Profile:
-    """Without columns, their blocks, loops in the order of memory, tf32, rows of more or fewer threads than a warp."""
+    """Without columns, their blocks, memory's order, tf32, rows of more or fewer threads than a warp."""
     if "columns" in options.without:
         profile = replace(profile, columns=False)
     if "blocks" in options.without:

@@ -117,7 +117,10 @@ def _kernel_seconds(pattern: FusionPattern, context: Context) -> float | str:
     rows, *totals = (sum(lane.work for lane in phase.lanes) for phase in kernel.phases)
     if sum(totals) * SMALL > rows:
         return WAITS
-    wanted, found = sum(op.name == PRODUCT for op in pattern.ops), schedule_kernel(kernel, context, (TILES,)).products
+    wanted, found = (
+        sum(op.name == PRODUCT for op in pattern.ops),
+        schedule_kernel(kernel, context, (TILES,)).products,
+    )
     step = max(lane.step for lane in kernel.phases[0].lanes)
     if found < wanted:
         tiles = f"{found} of the chain's {wanted} products would go by tiles of registers"

@@ -25,11 +25,11 @@ from jstitch.ir.types import TensorType
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.rewrite import Producer, Replacement, has, is_control, map_frames, rewrite
 from jstitch.passes.fuse.find_recurrences import find_recurrences
+from jstitch.passes.fuse.unroll_loops import write_out
 from jstitch.passes.graph.count_turns import Counter, count_turns
 from jstitch.passes.graph.cse import cse
 from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.is_moved import is_large, is_moved
-from jstitch.passes.graph.unroll_loops import write_out
 
 MAX_OPS = 1000  # of a body with all its turns
 PAIR_OPS = 3000  # of a body with two

@@ -5,8 +5,8 @@
 %d = subtract %t, (%m, repeated along 2)
 %y [b, c, w] = transpose %d
 
-Norms over channels that lie first in memory are written so, with `moveaxis` before and behind. XLA copies what
-is transposed; a kernel reads it in place, but element by element: rows go across the lines of memory.
+Norms over channels that lie first in memory are written so, with `moveaxis` before and behind. XLA copies
+what is transposed; a kernel reads it in place, but element by element: rows go across the lines of memory.
 """
 
 from __future__ import annotations
@@ -34,10 +34,14 @@ def _cancelled(frame: Graph) -> Graph:
     changes: dict[Op, tuple[Op, ...]] = {}
     tried, known = set[Value](), set[Op]()
     for op in frame.ops:
-        if op.name != TRANSPOSE or op.result in tried or is_in_place(op.attrs["permutation"], op.result.shape):
+        if (
+            op.name != TRANSPOSE
+            or op.result in tried
+            or is_in_place(op.attrs["permutation"], op.result.shape)
+        ):
             continue
         region = _Region.of(op, found)
-        if region is None:
+        if region is None or not region.ops:
             continue
         tried.update(v for v, order in region.orders.items() if order == region.orders[op.result])
         around = {*region.ops, *region.transposes()}
@@ -79,7 +83,7 @@ class _Region:
                 if len(region.ops) == MOST or any(region.orders.get(w, o) != o for w, o in known.items()):
                     return None
                 region.ops[op] = None
-                todo += known.keys() - region.orders.keys()
+                todo += [w for w in known if w not in region.orders]
                 region.orders |= known
         return region
 
@@ -98,7 +102,9 @@ class _Region:
     def _before(self, v: Value) -> int:
         """Bytes of the transposes at a value as it is."""
         found = self._transposes(v)
-        return sum(v.tensor.nbytes for op in found if not is_in_place(op.attrs["permutation"], op.result.shape))
+        return sum(
+            v.tensor.nbytes for op in found if not is_in_place(op.attrs["permutation"], op.result.shape)
+        )
 
     def _transposes(self, v: Value) -> list[Op]:
         return [op for op in (*self._maker(v), *self._readers(v)) if op.name == TRANSPOSE]

@@ -1,7 +1,7 @@
 """In which order an op's values have their dimensions when one of them has its own in another order.
 
-%m [b, w] = reduce %x [b, w, c] over 2          %x in order (0, 2, 1): [b, c, w]     ->      %m in order (0, 1)
-%y [b, h, w] = reshape %z [b, h * w]            %y in order (2, 0, 1): [h, w, b]     ->      %z in order (1, 0)
+%m [b, w] = reduce %x [b, w, c] over 2     %x in order (0, 2, 1): [b, c, w]     ->     %m in order (0, 1)
+%y [b, h, w] = reshape %z [b, h * w]       %y in order (2, 0, 1): [h, w, b]     ->     %z in order (1, 0)
 
 Dimensions of one element stay behind the one before them, so that a shape has one form in each order.
 """
@@ -119,7 +119,9 @@ def turn(op: Op, orders: Mapping[Value, Order], values: Mapping[Value, Value]) -
         yield replace(op, operands=operands, results=results)
 
 
-def _turned_reduction(op: Op, operands: tuple[Value, ...], results: Sequence[Value], order: Order) -> Iterator[Op]:
+def _turned_reduction(
+    op: Op, operands: tuple[Value, ...], results: Sequence[Value], order: Order
+) -> Iterator[Op]:
     """With its rows in their new order; a reshape puts dimensions of one element where they belong."""
     kept = [d for d in inverse(order) if d not in op.attrs["dimensions"]]
     shape = tuple(op.operands[0].shape[d] for d in kept)
@@ -146,4 +148,3 @@ def _turned_constant(op: Op, order: Order) -> Op:
     if scalar is not None:
         return build.splat(kind, scalar)
     return build.constant(np.ascontiguousarray(np.transpose(op.attrs["value"], inverse(order))))
-

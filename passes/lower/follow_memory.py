@@ -39,7 +39,7 @@ def _scattered(offsets: Sequence[Index], order: Order, sizes: Mapping[int, int])
 
 
 def _is_vector(e: Index, order: Order, sizes: Mapping[int, int]) -> bool:
-    """Whether neighbours of the innermost loop, and of what goes on from it, are neighbours in memory, or one."""
+    """Whether neighbours of the innermost loop, and of what it goes on in, are neighbours in memory."""
     *outer, last = order
     step, run = _stride(e, last), sizes[last]
     if not step:

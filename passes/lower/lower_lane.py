@@ -186,7 +186,7 @@ class LaneLowering(LaneContext):
 
         Each addition to what is large already costs digits, and a load and a store.
         """
-        group, (n, *others) = self.view.group, nodes
+        n, *others = nodes
         if others or not self._read_modify_write(n) or self.loop_order(n).suffix or not sums_floats(n.op):
             return None
         d = self._inner(nodes)[0]
@@ -205,7 +205,9 @@ class LaneLowering(LaneContext):
         part: of a dimension that is cut.
         """
         group = self.view.group
-        found = 0 if group.flat else max(block_of(n, group, dim < 0, part, self.orders.get(n, ())) for n in nodes)
+        found = (
+            0 if group.flat else max(block_of(n, group, dim < 0, part, self.orders.get(n, ())) for n in nodes)
+        )
         return {dim: found} if found else {}
 
     def _collapsible(self, nodes: list[Node]) -> bool:

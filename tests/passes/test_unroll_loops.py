@@ -17,7 +17,7 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.ir.graph import Graph
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
-from jstitch.passes.graph.unroll_loops import MAX_OPS, MAX_TRIPS, unroll_loops
+from jstitch.passes.fuse.unroll_loops import MAX_OPS, MAX_TRIPS, unroll_loops
 from jstitch.passes.pipeline import run
 from jstitch.runtime.report import last_report, record_count
 from tests.contexts import CPU
@@ -39,7 +39,7 @@ def loops(graph: Graph) -> int:
 def assert_unrolled(f: Loop, *args: Any, left: int = 0) -> Graph:
     """`left` loops stay, and every bit of the results with them."""
     before = imported(f, *args)
-    after = check(unroll_loops(before))
+    after = check(unroll_loops(before, CPU))
     assert loops(after) == left < loops(before) or loops(after) == left == loops(before)
     for a, b in zip(interpret(before, args), interpret(after, args), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -92,7 +92,7 @@ def test_any_counter_that_constants_decide(step: Callable[[Any], Any], test: Cal
 
 def test_a_counter_that_never_ends_or_depends_on_data_stays() -> None:
     before = imported(counter(3, lambda i: i * 1, lambda i: i < 4), X)
-    assert unroll_loops(before) is before
+    assert unroll_loops(before, CPU) is before
 
     def f(x: Any, n: Any) -> Any:
         return lax.fori_loop(0, n, lambda i, y: y * 0.5, x)
@@ -126,7 +126,7 @@ def test_a_loop_around_one_that_stays() -> None:
     def f(x: Any) -> Any:
         return lax.fori_loop(0, 3, lambda i, y: long(lax.fori_loop(0, 2, lambda j, z: z + 1, y)), x)
 
-    after = unroll_loops(imported(f, X))
+    after = unroll_loops(imported(f, X), CPU)
     assert loops(after) == 2
 
 

@@ -6,6 +6,9 @@
 
 JAX's threefry generator is such a loop on the CPU: five rounds of integer arithmetic on whole arrays. A loop
 is written out when its trip count follows from constants and every op of its body can be in a kernel.
+
+A scan is not, on a CPU, that is a kernel as it is: what turns leave in stacks would be written there turn by
+turn, and work so small stays XLA's, which takes longer for the copies than for the loop.
 """
 
 from __future__ import annotations
@@ -23,31 +26,57 @@ from jstitch.ir.ops.evaluate import run_op
 from jstitch.ir.scope import in_turn
 from jstitch.ir.types import DType, TensorType
 from jstitch.ir.unwind import Deep, each, unwind
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
+from jstitch.passes.fuse.find_recurrences import find_recurrences
+from jstitch.passes.graph.cse import cse
+from jstitch.passes.graph.dce import dce
 
+STACKS = "stablehlo.dynamic_update_slice", "stablehlo.dynamic_slice"
 MAX_TRIPS = 8
 MAX_OPS = 400  # after unrolling, per loop
 
 
-def unroll_loops(graph: Graph, *, trips: int = MAX_TRIPS, ops: int = MAX_OPS) -> Graph:
+def unroll_loops(graph: Graph, context: Context, *, trips: int = MAX_TRIPS, ops: int = MAX_OPS) -> Graph:
     """The graph with short loops written out, inner ones first.
 
     trips: of a loop, at most. ops: of a loop after unrolling, at most.
     """
-    return rewrite(graph, partial(_rule, most_trips=trips, most_ops=ops), of=(WHILE,))
+    rule = partial(_rule, context=context, most_trips=trips, most_ops=ops)
+    return rewrite(graph, rule, of=(WHILE,))
 
 
-def _rule(op: Op, producer: Producer, *, most_trips: int, most_ops: int) -> Replacement | None:
+def _rule(
+    op: Op, producer: Producer, *, context: Context, most_trips: int, most_ops: int
+) -> Replacement | None:
     condition, body = op.regions
     if not all(map(_is_kernel_op, (*condition.ops, *body.ops))):
         return None
     trips = _trip_count(op, producer, most_trips)
     if trips is None or trips * len(body.ops) > most_ops:
         return None
+    if context.machine.device is None and _is_scan(body) and _is_kernel(op, producer, context):
+        return None
     carried, ops = op.operands, list[Op]()
     for turn in range(trips):
         carried = write_out(body, carried, ops, op.scope, turn)
     return Replacement(carried, tuple(ops))
+
+
+def _is_scan(body: Graph) -> bool:
+    """Whether turns leave something in stacks, or take something from them."""
+    return any(op.name in STACKS for op in body.ops)
+
+
+def _is_kernel(loop: Op, producer: Producer, context: Context) -> bool:
+    """Whether the loop, all by itself, is one."""
+    constants = dict.fromkeys(op for op in map(producer, loop.uses) if op is not None and not op.operands)
+    given = dict.fromkeys(v for v in loop.uses if producer(v) not in constants)
+    body = loop.regions[1]
+    turned = zip(loop.results, body.inputs, body.outputs, strict=True)
+    made = tuple(v for v, before, after in turned if before is not after and v.shape)
+    alone = Graph(tuple(given), (*constants, loop), made)
+    return bool(find_recurrences(dce(cse(alone)), context).patterns)
 
 
 def _is_kernel_op(op: Op) -> bool:

@@ -132,13 +132,19 @@ def _value(program: Program) -> Callable[..., Any]:
 
 
 def _gradient(program: Program) -> Callable[..., Any]:
-    """Of a loss that weighs all results, by everything that is a float."""
+    """Of a loss that weighs all results, by everything that is a float.
+
+    Weights differ along each dimension: the sum of what a norm leaves along one would be zero, but for rounding.
+    """
     floats = (0, *(n + 1 for n, extra in enumerate(program.extras) if extra.is_float))
 
     def loss(*args: Array) -> Array:
         out = program.forward(*args)
-        weights = jnp.cos(jnp.arange(out.shape[-1], dtype=jnp.float32)) if out.ndim else 1.0
-        return jnp.sum(out.astype(jnp.float32) * weights)
+        weighed = out.astype(jnp.float32)
+        for dim, size in enumerate(out.shape):
+            others = [d for d in range(out.ndim) if d != dim]
+            weighed *= jnp.expand_dims(jnp.cos(jnp.arange(size, dtype=jnp.float32)), others)
+        return jnp.sum(weighed)
 
     return jax.value_and_grad(loss, floats)
 

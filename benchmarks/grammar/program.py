@@ -134,7 +134,7 @@ def _value(program: Program) -> Callable[..., Any]:
 def _gradient(program: Program) -> Callable[..., Any]:
     """Of a loss that weighs all results, by everything that is a float.
 
-    Weights differ along each dimension: the sum of what a norm leaves along one would be zero, but for rounding.
+    Weights differ along each dimension: the sum of what a norm leaves along one would be rounding alone.
     """
     floats = (0, *(n + 1 for n, extra in enumerate(program.extras) if extra.is_float))
 

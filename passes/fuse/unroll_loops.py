@@ -32,7 +32,6 @@ from jstitch.passes.fuse.find_recurrences import find_recurrences
 from jstitch.passes.graph.cse import cse
 from jstitch.passes.graph.dce import dce
 
-STACKS = "stablehlo.dynamic_update_slice", "stablehlo.dynamic_slice"
 MAX_TRIPS = 8
 MAX_OPS = 400  # after unrolling, per loop
 
@@ -65,7 +64,7 @@ def _rule(
 
 def _is_scan(body: Graph) -> bool:
     """Whether turns leave something in stacks, or take something from them."""
-    return any(op.name in STACKS for op in body.ops)
+    return any(lookup(op.name).op_class is OpClass.INDEX for op in body.ops)
 
 
 def _is_kernel(loop: Op, producer: Producer, context: Context) -> bool:

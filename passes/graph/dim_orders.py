@@ -22,7 +22,7 @@ from jstitch.ir.types import TensorType
 from jstitch.passes.base.row_access import data_operands, is_reduction
 from jstitch.passes.graph.turn_region import Order, inverse, moved
 
-CONSTANT, IOTA = "stablehlo.constant", "stablehlo.iota"
+CONSTANT, NUMBERED = "value", "iota_dimension"  # attributes of ops that read nothing
 
 
 def settled(places: Sequence[int], shape: Sequence[int]) -> Order:
@@ -51,7 +51,7 @@ def tied(op: Op, v: Value, order: Order) -> Mapping[Value, Order] | None:
         return {w: order for w in values if w.shape}
     if is_reduction(op):
         return _reduced(op, v, order)
-    if v in op.results and op.name in (CONSTANT, IOTA):
+    if v in op.results and not op.attrs.keys().isdisjoint((CONSTANT, NUMBERED)):
         return {v: order}
     if is_broadcast(op) and v is op.result:
         x, dims = op.operands[0], op.attrs["broadcast_dimensions"]
@@ -110,10 +110,10 @@ def turn(op: Op, orders: Mapping[Value, Order], values: Mapping[Value, Value]) -
         yield from _turned_broadcast(op, operands[0], results[0], orders)
     elif is_reshape(op):
         yield replace(build.reshape(operands[0], results[0].shape), results=results)
-    elif op.name == CONSTANT:
+    elif CONSTANT in op.attrs:
         yield replace(_turned_constant(op, orders[op.result]), results=results)
-    elif op.name == IOTA:
-        dim = orders[op.result][op.attrs["iota_dimension"]]
+    elif NUMBERED in op.attrs:
+        dim = orders[op.result][op.attrs[NUMBERED]]
         yield replace(build.iota(results[0].tensor, dim), results=results)
     else:
         yield replace(op, operands=operands, results=results)
@@ -147,4 +147,4 @@ def _turned_constant(op: Op, order: Order) -> Op:
     kind, scalar = moved(op.result.tensor, order), splat_value(op)
     if scalar is not None:
         return build.splat(kind, scalar)
-    return build.constant(np.ascontiguousarray(np.transpose(op.attrs["value"], inverse(order))))
+    return build.constant(np.ascontiguousarray(np.transpose(op.attrs[CONSTANT], inverse(order))))

@@ -3,12 +3,14 @@
 y[r] = x[r] + (r >= 1 ? x[clamp(r - 1, 0, n - 1)] : 0)      rows [0, 16) as they are; [16, n): x[r] + x[r - 1]
 
 Pads, concatenates and rolls of one-dimensional tensors. A CPU's loops are vectors only without the question.
+Each part has its own share of the lane's programs, and of what these add up.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from jstitch.codegen.kernel_ir import FLAT_ALIGN, ROW, Lane, Let
 from jstitch.ir.index import Clamp, Index, Var, atoms
@@ -18,18 +20,40 @@ FEW = 16 * FLAT_ALIGN
 """Elements that are not worth lanes of their own."""
 
 
-def cut_rows(lane: Lane) -> list[tuple[int, int]]:
-    """Parts [low, high) of the rows, whole vectors all but the last; empty where the lane is better whole."""
-    sums = any(
-        stage.once or nest.accumulators or nest.combines for stage in lane.stages for nest in stage.nests
-    )
-    if not lane.flat or sums or lane.rows < FEW:
+@dataclass(frozen=True)
+class RowsPart:
+    """Rows [low, high) of a lane, and its programs [first, first + programs)."""
+
+    low: int
+    high: int
+    first: int
+    programs: int
+
+
+def cut_rows(lane: Lane) -> list[RowsPart]:
+    """Parts of the rows, whole vectors all but the last; empty where the lane is better whole."""
+    if not lane.flat or lane.rows < FEW:
         return []
     points = {0, lane.rows}
     for seam in _seams(lane):
         points |= {seam // FLAT_ALIGN * FLAT_ALIGN, min(lane.rows, -(-seam // FLAT_ALIGN) * FLAT_ALIGN)}
     found = without_edges(sorted(points))
-    return list(itertools.pairwise(found)) if len(found) > 2 else []
+    parts = list(itertools.pairwise(found))
+    sums = any(stage.once for stage in lane.stages)
+    if len(parts) < 2 or (sums and len(parts) > lane.programs):
+        return []
+    return [*_shares(parts, lane)]
+
+
+def _shares(parts: Sequence[tuple[int, int]], lane: Lane) -> Iterator[RowsPart]:
+    """Programs for each as its rows are many, one at least, and all of them together as many as before."""
+    first, left = 0, lane.programs
+    for number, (low, high) in enumerate(parts):
+        behind = len(parts) - number - 1
+        rows = lane.rows - low
+        own = max(1, min(left - behind, round(left * (high - low) / rows)))
+        yield RowsPart(low, high, first, own)
+        first, left = first + own, left - own
 
 
 def _seams(lane: Lane) -> Iterator[int]:

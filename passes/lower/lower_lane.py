@@ -12,6 +12,7 @@ from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import ROWS
 from jstitch.passes.lower.build_nest import Place
+from jstitch.passes.lower.cut_rows import RowsPart
 from jstitch.passes.lower.follow_memory import Order, follow_memory
 from jstitch.passes.lower.loop_order import block_of, inner_dims, sums_floats
 from jstitch.passes.lower.merge_loops import merge_loops
@@ -46,9 +47,9 @@ class LaneLowering(LaneContext):
             nodes = [n for n in placement.nodes if where[n] == key]
             stages.append(self._stage(nodes, key[1]))
         work = sum(math.prod(n.domain) * max(1.0, lookup(n.op.name).cpi) for n in placement.nodes)
-        low, high = self.view.part or (0, group.rows)
-        share = (high - low) / group.rows
-        shape = high - low, group.step, max(1, round(group.programs * share))
+        part = self.view.part or RowsPart(0, group.rows, 0, group.programs)
+        share = (part.high - part.low) / group.rows
+        shape = part.high - part.low, group.step, part.programs
         said = group.threads, group.exact, group.counted
         return Lane(*shape, tuple(stages), group.flat, int(work * share), *said, owns=group.columns)
 
@@ -128,13 +129,20 @@ class LaneLowering(LaneContext):
         if runs:
             writer = NestWriter(self, nodes, by_columns, collapse=False, runs=runs)
             return write_out_turns(writer, writer.write())
-        cuts = writer.cuts() if seams and self._may_go_on(nodes) else None
+        cuts = self._cuts(writer, by_columns) if seams and self._may_go_on(nodes) else None
         if cuts is not None:
             return self._pieces(nodes, by_columns, {}, cuts)
         together = None if blocks or writer.builder.conditions else self._together(nodes)
         if together is None:
             return write_out_turns(writer, nest) if seams else [nest]
         return [NestWriter(self, nodes, by_columns, collapse=False, together=together).write()]
+
+    def _cuts(self, writer: NestWriter, by_columns: bool) -> tuple[str, list[int]] | None:
+        """Where the nest is better cut; a loop in blocks is looked at without them: a piece has its own."""
+        if writer.cut_runs and writer.builder.conditions:
+            writer = NestWriter(self, writer.nodes, by_columns, collapse=False)
+            writer.write()
+        return writer.cuts()
 
     def _whole(self, nodes: list[Node], by_columns: bool) -> tuple[NestWriter, Nest, dict[int, int]]:
         """One nest, what wrote it, and the blocks of its loops."""

@@ -22,6 +22,7 @@ from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import ROWS, is_reduction
 from jstitch.passes.lower.build_nest import Place
+from jstitch.passes.lower.cut_rows import RowsPart
 from jstitch.passes.lower.form_groups import HELD, PARTIAL
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.trace_lane import Loops, Node, Trace, cone
@@ -45,7 +46,7 @@ class LaneView:
 
     order: of all ops of the kernel. budget: most bytes of kept values per program. refused: values that must
     not be kept. shared: the values to keep, of all patterns' lanes; None: to be chosen. numbers: integer
-    scalars that are no values but numbers of turns. part: rows [low, high) of a lane of elements; None: all.
+    scalars that are no values but numbers of turns. part: of a lane of elements; None: all.
     """
 
     group: Group
@@ -58,7 +59,7 @@ class LaneView:
     refused: frozenset[Value] = frozenset()
     shared: frozenset[Value] | None = None
     numbers: Mapping[Value, Index] = field(default_factory=dict)
-    part: tuple[int, int] | None = None
+    part: RowsPart | None = None
 
     def slab(self, v: Value) -> int:
         return v.tensor.size // self.group.rows

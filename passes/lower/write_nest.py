@@ -85,7 +85,7 @@ class NestWriter:
         self.collapse, self.ranges, self.cut_runs = collapse, ranges or {}, runs or {}
         self.unrolled = by_columns and group.step > 1
         self.loops: list[Loop] = []
-        low, high = lane.view.part or (0, self.rows)
+        low, high = (0, self.rows) if lane.view.part is None else (lane.view.part.low, lane.view.part.high)
         if not self.unrolled and high - low > 1:
             self.loops.append(Loop(Var(ROW, high - low), 0, group.step))
         self.inner = self._inner_loops()
@@ -270,6 +270,12 @@ class NestWriter:
         self.builder.body.append(Let(part, self._combine(op, [Ref(part)], [element])[0], inside))
         return Ref(part)
 
+    def _program(self, v: Value) -> Index:
+        """The place of a program among those that have a part of `v`."""
+        part = self.lane.view.part
+        own = v.shape[0] if part is None else part.programs
+        return add(var(Var(PROGRAM, own)), const(0 if part is None else part.first))
+
     def _name(self, kind: str) -> str:
         return self.builder.names().replace("v", kind)
 
@@ -294,7 +300,7 @@ class NestWriter:
     def _targets(self, n: Node, v: Value, kept: tuple[Index, ...]) -> list[tuple[Buffer, Index]]:
         """Where an accumulator lives: memory it goes on from first, then where else it is wanted."""
         if n.is_partial:
-            where = (var(Var(PROGRAM, v.shape[0])), *kept)
+            where = (self._program(v), *kept)
             offset = linearize(where[: v.tensor.rank], v.shape)
             return [(self.lane.stores[v].buffer, offset)]
         place, offset = self.lane.tiles[v], linearize(kept, v.shape)
@@ -374,7 +380,7 @@ class NestWriter:
     def zero(self, v: Value) -> Nest:
         size = v.tensor.size // v.shape[0]
         loop = Loop(Var("i", size), 0, size)
-        offset = add(mul(var(Var(PROGRAM, v.shape[0])), size), var(loop.var))
+        offset = add(mul(self._program(v), size), var(loop.var))
         name = self._identity(self.nodes[0].op, v)
         return Nest((loop,), (), (Store(self.lane.stores[v].buffer, offset, name, 1),), ())
 

@@ -45,6 +45,15 @@ def test_each_side_has_a_loop() -> None:
     assert [isinstance(n.accumulators[0].init, Ref) for n in (first, second)] == [False, True]
 
 
+def test_sides_of_long_sums_have_loops_of_their_own() -> None:
+    """Of 4,734 elements, which are added up in blocks, but not across the seam."""
+    made = stitch_for_cpu(graph_of(joined, [np.ones((12, 2367), np.float32)], CPU))
+    (kernel,) = (op.attrs["kernel"] for op in made.ops if op.name == KERNEL)
+    sides = [n for n in nests(kernel) if n.accumulators]
+    assert [n.loops[-1].hi for n in sides] == [2367, 2367]
+    assert all(sum(isinstance(i, Load) and i.buffer.name == "a0" for i in n.body) == 1 for n in sides)
+
+
 def test_gpus_choose_element_by_element() -> None:
     (kernel,) = stitch(graph_of(joined, [X], H200), PROFILES["h200"]).kernels
     assert len([n for n in nests(kernel) if n.accumulators]) == 1
@@ -142,6 +151,29 @@ def test_a_line_is_cut_into_lanes(size: int, lanes: int) -> None:
     np.testing.assert_allclose(
         jstitch.jit(differences, options=OPTIONS)(x), differences(x), rtol=1e-6, atol=1e-6
     )
+
+
+def loudness(x: Any, y: Any) -> Any:
+    """The largest of two joined lines, and what is below it."""
+    z = jnp.exp(jnp.concatenate([x, y * y]))
+    return z, z.max(), jnp.log(z.sum())
+
+
+@pytest.mark.parametrize("size", [40_000, 250_001])
+def test_lanes_of_a_line_share_what_is_added_up(size: int) -> None:
+    """Each has programs of its own, which add up in places of their own."""
+    x, y = np.random.default_rng(size).standard_normal((2, size), np.float32)
+    made = stitch_for_cpu(graph_of(loudness, [x, y], CPU))
+    (kernel,) = (op.attrs["kernel"] for op in made.ops if op.name == KERNEL)
+    lanes = [lane for lane in kernel.phases[0].lanes if lane.flat]
+    assert len(lanes) == 2 + bool(size % 16)
+    assert not any(clamped(nest) for lane in lanes if lane.rows > 16 for s in lane.stages for nest in s.nests)
+    partial = next(b for b in kernel.scratch if b.type.shape[0] == sum(lane.programs for lane in lanes))
+    assert partial.type.shape[0] >= len(lanes)
+    for found, want in zip(
+        jstitch.jit(loudness, options=OPTIONS)(x, y), jax.jit(loudness)(x, y), strict=True
+    ):
+        np.testing.assert_allclose(found, want, rtol=2e-6)
 
 
 @pytest.mark.parametrize("seed", range(6))

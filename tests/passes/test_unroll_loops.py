@@ -20,7 +20,7 @@ from jstitch.ir.verify import check
 from jstitch.passes.fuse.unroll_loops import MAX_OPS, MAX_TRIPS, unroll_loops
 from jstitch.passes.pipeline import run
 from jstitch.runtime.report import last_report, record_count
-from tests.contexts import CPU
+from tests.contexts import CPU, CPU_PROFILE, H200, on
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
 KEY = np.array([3, 42], np.uint32)
@@ -163,3 +163,18 @@ def test_normal_and_fold_in_have_no_loop_left() -> None:
     (found,) = interpret(graph, [KEY])
     expected = jax.random.normal(jax.random.fold_in(KEY, 5), (4, 3))
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
+
+
+def test_short_scans_that_are_kernels_stay() -> None:
+    """On a CPU; what their turns leave in stacks would be written there turn by turn."""
+    xs = np.linspace(-1, 1, 5 * 16 * 8, dtype=np.float32).reshape(5, 16, 8)
+
+    def f(xs: Any) -> Any:
+        return lax.scan(lambda c, x: (c * 0.5 + x, jnp.tanh(c)), jnp.zeros((16, 8)), xs)
+
+    before = imported(f, xs)
+    assert loops(unroll_loops(before, CPU)) == loops(before) == 1
+    assert loops(unroll_loops(before, H200)) == 0
+    assert loops(unroll_loops(before, on(CPU_PROFILE, without=("recurrences",)))) == 0
+    for want, found in zip(jax.jit(f)(xs), jstitch.jit(f, options=OPTIONS)(xs), strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6)

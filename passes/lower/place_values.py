@@ -28,6 +28,7 @@ from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.trace_lane import Loops, Node, Trace, cone
 from jstitch.passes.lower.write_products import left_of
 
+GATHER = "stablehlo.gather"
 ONE_BY_ONE = 32  # values that are kept after a look at each; then so many more at a time
 
 
@@ -107,6 +108,8 @@ class _Search:
         self.lane, self.profile = lane, lane.group.profile
         self.cone = cone(lane.ops, lane.producers, {*lane.places, *lane.numbers}, lane.stored)
         self.own = [self._own_cost(step.op) for step in self.cone.steps]
+        loops = self.profile.most_threads == 1
+        self.looked_up = {op.operands[0] for op in lane.ops if loops and _looks_up_most(op)}
 
     def placement(self, kept: set[Value]) -> Placement:
         trace = Trace(self.cone, kept)
@@ -123,7 +126,8 @@ class _Search:
     def _worth_keeping(self, kept: set[Value]) -> Iterator[Value]:
         """Values that are computed twice and are dear, if they can fit, the last in program order first.
 
-        Twice: by two stages, or by a loop over more elements than it has.
+        Twice: by two stages, or by a loop over more elements than it has. On a CPU also what is looked up:
+        its elements are made by vectors where they are in order, and one by one at places from memory.
         """
         trace, costs = Trace(self.cone, kept), self._costs(lambda v, _: v in kept)
         given = kept | self.lane.refused
@@ -136,7 +140,7 @@ class _Search:
                     node = trace.node_of[v]
                     users.add((trace.depth[node], node.domain))
                 repeated = _is_repeated(v, users)
-                if len(users) < 2 and not repeated:
+                if len(users) < 2 and not repeated and v not in self.looked_up:
                     continue
                 bound = self.profile.keep_cost / (2 if repeated else 1)
                 size = self.lane.slab(v) * self.lane.group.step * v.tensor.dtype.compute.itemsize
@@ -177,6 +181,11 @@ class _Search:
         definition = lookup(op.name)
         own = definition.cpi if definition.op_class.is_elementwise else 0.0
         return own + (self.profile.look_up if definition.op_class is OpClass.INDEX else 0.0)
+
+
+def _looks_up_most(op: Op) -> bool:
+    """Whether it reads elements at places from memory, about as many as there are."""
+    return op.name == GATHER and 2 * op.result.tensor.size >= op.operands[0].tensor.size
 
 
 def _is_repeated(v: Value, users: set[Loops]) -> bool:

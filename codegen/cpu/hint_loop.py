@@ -97,9 +97,11 @@ def _narrows(body: Any) -> bool:
     LLVM's x86 backend writes all of what was computed, and so behind an array's end, where a mask that it
     knows has one element (`reduceMaskedStoreToScalarStore` of a truncating store).
     """
-    stored = (i.operands[0].type for i in body.instructions if i.opname == "store")
-    narrow = any(isinstance(t, ir.IntType) and t.width < _HALF.width for t in stored)
-    return narrow or any(i.opname == "trunc" for i in body.instructions)
+    stored = [i.operands[0].type for i in body.instructions if i.opname == "store"]
+    whole = [t.width for t in stored if isinstance(t, ir.IntType)]
+    if any(width < _HALF.width for width in whole):
+        return True
+    return bool(whole) and any(i.opname == "trunc" for i in body.instructions)
 
 
 def _ends_masked(trips: int, size: int) -> bool:

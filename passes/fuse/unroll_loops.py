@@ -54,7 +54,8 @@ def _rule(
     trips = _trip_count(op, producer, most_trips)
     if trips is None or trips * len(body.ops) > most_ops:
         return None
-    if context.machine.device is None and _is_scan(body) and _is_kernel(op, producer, context):
+    loops = trips > 1 and context.machine.device is None
+    if loops and _is_scan(body) and _is_kernel(op, producer, context):
         return None
     carried, ops = op.operands, list[Op]()
     for turn in range(trips):

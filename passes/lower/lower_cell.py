@@ -66,7 +66,7 @@ def lower_cell(name: str, pattern: LoopPattern, limit: int | None) -> Kernel:
     """
     cell = _Cell(pattern)
     for rows in cell.row_counts():
-        if cell.keeps_rows(rows):
+        if cell.keeps_rows(rows) and not cell.group(rows).flat:
             return cell.kernel(name, rows, limit)
     raise CannotLowerError(MIXED)
 
@@ -198,11 +198,14 @@ class _Cell:
 
     # -- the kernel -------------------------------------------------------------------------------------
 
+    def group(self, rows: int) -> Group:
+        """All ops, in so many rows. Where it is flat, rows of one element would share tiles of carries."""
+        real = {op for op in self.formed.ops if not is_free(op)}
+        largest = max((v.tensor.size for op in real for v in (*op.results, *op.operands)), default=1)
+        return Group(rows, real, largest, self.pattern.profile)
+
     def kernel(self, name: str, rows: int, limit: int | None) -> Kernel:
-        p, ops = self.pattern, list(self.formed.ops)
-        real = {op for op in ops if not is_free(op)}
-        largest = max(v.tensor.size for op in real for v in (*op.results, *op.operands))
-        group = Group(rows, real, largest, p.profile)
+        p, ops, group = self.pattern, list(self.formed.ops), self.group(rows)
         choose_steps([group])
         choose_threads([group], p.profile)
         group.tiles = tuple(tile for tile in group.tiles if not tile.block)
@@ -213,7 +216,7 @@ class _Cell:
         budget = group.arena_bytes if limit is None else limit
         view = LaneView(
             group,
-            [op for op in ops if op in real],
+            [op for op in ops if op in group.ops],
             producers,
             order,
             p.places,

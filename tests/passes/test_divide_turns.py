@@ -159,6 +159,19 @@ def test_drawn_loops(seed: int) -> None:
         np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("rows", [2, 3, 17, 40])
+def test_a_turn_of_rows_of_one_element(rows: int) -> None:
+    """A loop of one turn, which reads its stacks as they are: every row goes on from its own number."""
+    x = np.linspace(-1, 2, rows, dtype=np.float32)
+
+    def f(x: Any) -> Any:
+        return lax.scan(lambda c, x: (0.5 * jnp.tanh(x) * c + x, c + jnp.sin(c)), x * 3, x[None])
+
+    options = OPTIONS.replace(without=("unroll_loops",))
+    for mine, theirs in zip(jstitch.jit(f, options=options)(x), jax.jit(f)(x), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 400))
 def test_more_drawn_loops(seed: int) -> None:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
@@ -27,9 +28,9 @@ from jstitch.errors import JstitchWarning
 from jstitch.runtime import cpu_handler
 from jstitch.runtime.cache import KernelCache, Label, kernel_store
 from jstitch.runtime.direct_call import call_directly
-from jstitch.runtime.native_object import host_processor, load_object
-from jstitch.runtime.process_block import LoadedKernel, LoadedPhase, load_kernel
-from jstitch.runtime.versions import COMPILER_FILE, toolchain
+from jstitch.runtime.native_object import host_processor, load_objects
+from jstitch.runtime.process_block import LoadedKernel, LoadedPhase, available_threads, load_kernel
+from jstitch.runtime.versions import COMPILER_FILES, toolchain
 
 SOURCE = "src"
 """The attribute that a kernel can be built from, anywhere."""
@@ -37,7 +38,8 @@ SOURCE = "src"
 _kernels: dict[str, LoadedKernel] = {}
 _begun: dict[str, Future[LoadedKernel]] = {}
 _lock = threading.Lock()
-_builder: list[ThreadPoolExecutor] = []  # at most one, with one thread
+_builder: list[ThreadPoolExecutor] = []  # at most one
+_SIZE = struct.Struct("<Q")
 
 
 def attributes(source: KernelSource) -> Mapping[str, str]:
@@ -73,7 +75,7 @@ def begin(source: KernelSource, cache_dir: str | None = None) -> Callable[[], Lo
             return partial(_kernels.__getitem__, source.digest)
         if source.digest not in _begun:
             if not _builder:
-                _builder.append(ThreadPoolExecutor(1, "jstitch builds"))
+                _builder.append(ThreadPoolExecutor(available_threads(), "jstitch builds"))
             _begun[source.digest] = _builder[0].submit(_load, source, kernel_store(cache_dir))
         return partial(_end, source.digest, _begun[source.digest])
 
@@ -110,7 +112,7 @@ def _build_payload(digest: str, payload: str) -> LoadedKernel:
 
 def _load(source: KernelSource, store: KernelCache) -> LoadedKernel:
     symbols = _symbols(source)
-    addresses = load_object(_object(source, symbols, store), symbols)
+    addresses = load_objects(_objects(source, symbols, store), symbols)
     phases = [
         LoadedPhase(address, phase.programs, phase.alone_ns)
         for address, phase in zip(addresses, source.phases, strict=True)
@@ -123,23 +125,32 @@ def assembly(source: KernelSource) -> str:
     # Imported here because Numba costs half a second, and nothing else needs it here.
     from jstitch.codegen.cpu.compile_kernel import compile_kernel
 
-    return compile_kernel(source, _symbols(source), as_text=True).decode()
+    return b"\n".join(compile_kernel(source, _symbols(source), as_text=True)).decode()
 
 
 def _symbols(source: KernelSource) -> list[str]:
     return [f"jstitch_{source.digest}_{i}" for i in range(len(source.phases))]
 
 
-def _object(source: KernelSource, symbols: Sequence[str], store: KernelCache) -> bytes:
+def _objects(source: KernelSource, symbols: Sequence[str], store: KernelCache) -> list[bytes]:
     def make() -> bytes:
         # Imported here because Numba costs half a second, and a process with a warm cache never needs it.
         from jstitch.codegen.cpu.compile_kernel import compile_kernel
 
-        return compile_kernel(source, symbols)
+        objects = compile_kernel(source, symbols)
+        return b"".join(_SIZE.pack(len(data)) + data for data in objects)
 
     key = hashlib.sha256(f"{source.digest} {_environment()}".encode()).hexdigest()
     label = Label(f"cpu {host_processor().split()[1]}", versions())
-    return store.obtain(key, source.name, label, make)
+    return [*_apart(store.obtain(key, source.name, label, make))]
+
+
+def _apart(kept: bytes) -> Iterator[bytes]:
+    """The objects of one entry of the cache, each behind its size."""
+    while kept:
+        (size,), rest = _SIZE.unpack_from(kept), kept[_SIZE.size :]
+        yield rest[:size]
+        kept = rest[size:]
 
 
 def versions() -> str:
@@ -151,7 +162,7 @@ def versions() -> str:
 def _environment() -> str:
     """All that machine code depends on besides the source: this package's files, versions, processor."""
     digest = hashlib.sha256(f"{toolchain()} {host_processor()}".encode())
-    for path in (*sorted(Path(__file__).parent.glob("*.py")), COMPILER_FILE):
+    for path in (*sorted(Path(__file__).parent.glob("*.py")), *COMPILER_FILES):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

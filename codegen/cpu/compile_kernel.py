@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -13,23 +13,46 @@ from jstitch.codegen.cpu.emit import MATH, MODULES
 from jstitch.codegen.cpu.lower_text import Unsupported, lower_text
 from jstitch.codegen.kernel_source import KernelSource
 from jstitch.codegen.parse_text import parse_text
-from jstitch.runtime.numba_compiler import NativeFunction, compile_functions, compile_ir
+from jstitch.runtime.machine_code import compile_modules
+from jstitch.runtime.numba_compiler import NativeFunction, compile_functions
+from jstitch.runtime.process_block import available_threads
 
 
-def compile_kernel(source: KernelSource, symbols: Sequence[str], as_text: bool = False) -> bytes:
-    """The object with the phase functions of `source` exported as `symbols`; as_text: its assembly.
+def compile_kernel(source: KernelSource, symbols: Sequence[str], as_text: bool = False) -> tuple[bytes, ...]:
+    """Objects with the phase functions of `source` exported as `symbols`; as_text: their assembly.
 
     Raises numba.core.errors.NumbaError, SyntaxError, or KeyError for a phase that the text does not define.
     """
-    names = load_text(source)
+    tree = _plain(source.text)
+    defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    names = _run(source, ast.Module([*imports], []))
     functions = {s: phase.function for s, phase in zip(symbols, source.phases, strict=True)}
     try:
-        found = compile_ir(lower_text(source.text, names, functions, source.arena_bytes), as_text)
+        parts = (lower_text(defined, names, part, source.arena_bytes) for part in _shares(functions, defined))
+        return compile_modules(parts, as_text)
     except Unsupported:
-        items = [NativeFunction(symbol, names[name], 3) for symbol, name in functions.items()]
-        found = compile_functions(items, symbols, as_text)
+        return (_by_numba(source, tree, functions, as_text),)
+
+
+def _shares(
+    functions: Mapping[str, str], defined: Mapping[str, ast.FunctionDef]
+) -> list[Mapping[str, str]]:
+    """The functions in as many parts as there are cores, of about as many lines: they are compiled at once."""
+    lines = {s: (defined[name].end_lineno or 0) - defined[name].lineno for s, name in functions.items()}
+    parts: list[dict[str, str]] = [{} for _ in range(available_threads())]
+    for symbol in sorted(functions, key=lambda s: -lines[s]):
+        least = min(parts, key=lambda part: sum(lines[s] for s in part))
+        least[symbol] = functions[symbol]
+    return [part for part in parts if part]
+
+
+def _by_numba(source: KernelSource, tree: ast.Module, functions: Mapping[str, str], as_text: bool) -> bytes:
+    names = _run(source, tree)
+    items = [NativeFunction(symbol, names[name], 3) for symbol, name in functions.items()]
+    made = compile_functions(items, [*functions], as_text)
     linecache.cache.pop(names["__file__"], None)  # kept only where a traceback may still quote it
-    return found
+    return made
 
 
 def load_text(source: KernelSource) -> dict[str, Any]:
@@ -37,7 +60,10 @@ def load_text(source: KernelSource) -> dict[str, Any]:
 
     Raises SyntaxError for a text that would do anything but define functions.
     """
-    tree = _plain(source.text)
+    return _run(source, _plain(source.text))
+
+
+def _run(source: KernelSource, tree: ast.Module) -> dict[str, Any]:
     filename = f"<jstitch {source.name} {source.digest[:8]}>"
     # tracebacks and Numba's errors quote lines of the text
     linecache.cache[filename] = (len(source.text), None, source.text.splitlines(keepends=True), filename)

@@ -31,7 +31,6 @@ from jstitch.codegen.cpu.hint_loop import hint_loop, hint_short_loop, trips_of
 from jstitch.codegen.cpu.operators import CONTEXT, INT, TYPING, combine, constant_of, fill_tables, resolve
 from jstitch.codegen.cpu.processor import host_has
 from jstitch.codegen.cpu.short_rows import GATHERED, looked_up, rows_are_short, tiles_of, written_out
-from jstitch.codegen.parse_text import functions_of
 from jstitch.runtime.numba_compiler import flags
 
 _WORD, _HALF = ir.IntType(64), ir.IntType(32)
@@ -66,13 +65,15 @@ class Slot:
 
 
 def lower_text(
-    text: str, names: Mapping[str, Any], functions: Mapping[str, str], arena_bytes: int = 0
+    defined: Mapping[str, ast.FunctionDef],
+    names: Mapping[str, Any],
+    functions: Mapping[str, str],
+    arena_bytes: int = 0,
 ) -> Any:
-    """An LLVM module with the text's functions, of int64 arguments, exported; functions: symbol -> name.
+    """An LLVM module with functions of a text, of int64 arguments, exported; functions: symbol -> name.
 
-    names: the text's globals. arena_bytes: that `arena` points to. Raises Unsupported.
+    defined: what the text defines. names: its globals. arena_bytes: that `arena` points to. Raises Unsupported.
     """
-    defined = functions_of(text)
     module = CONTEXT.codegen()._create_empty_module("jstitch")
     try:
         with global_compiler_lock, CONTEXT.push_code_library(_NoLibrary()):

@@ -22,7 +22,7 @@ from jstitch.errors import JstitchError
 from jstitch.runtime import ffi_layout as at
 from jstitch.runtime import profile_watch
 from jstitch.runtime.cache import KernelCache, Label
-from jstitch.runtime.native_object import host_processor, load_object
+from jstitch.runtime.native_object import host_processor, load_objects
 from jstitch.runtime.process_block import LoadedKernel, process_block, why_no_kernels
 from jstitch.runtime.versions import toolchain
 
@@ -51,6 +51,7 @@ _SOURCES = (
     "native_ops.py",
     "ffi_layout.py",
     "numba_compiler.py",
+    "machine_code.py",
 )
 _lock = threading.Lock()
 _keep: list[Any] = []
@@ -71,7 +72,7 @@ def register(builder: Builder, store: KernelCache) -> None:
 
 
 def _register(builder: Builder, store: KernelCache) -> None:
-    execute, task, set_process, forget, *watching = load_object(_handler_object(store), _SYMBOLS)
+    execute, task, set_process, forget, *watching = load_objects([_handler_object(store)], _SYMBOLS)
     block = process_block()
     block[at.PROCESS_TASK] = task
     ctypes.CFUNCTYPE(None, ctypes.c_int64)(set_process)(ctypes.addressof(block))

@@ -31,19 +31,20 @@ def _engine() -> Any:
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
 
 
-def load_object(data: bytes, symbols: Sequence[str]) -> tuple[int, ...]:
-    """The addresses of `symbols` of an object, now in memory. Symbols must be unique in the process.
+def load_objects(objects: Sequence[bytes], symbols: Sequence[str]) -> tuple[int, ...]:
+    """The addresses of `symbols` of objects, now in memory. Symbols must be unique in the process.
 
-    Raises RuntimeError when the object cannot be read or lacks a symbol.
+    Raises RuntimeError when an object cannot be read, or none has a symbol.
     """
     with _lock:
         engine = _engine()
-        engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+        for data in objects:
+            engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         engine.finalize_object()
         addresses = tuple(int(engine.get_function_address(symbol)) for symbol in symbols)
     if not all(addresses):
         missing = [s for s, address in zip(symbols, addresses, strict=True) if not address]
-        raise RuntimeError(f"expected the symbols {missing} in a compiled object of {len(data)} bytes")
+        raise RuntimeError(f"expected the symbols {missing} in compiled objects of {sum(map(len, objects))} bytes")
     return addresses
 
 

@@ -24,8 +24,9 @@ from numba.core.compiler import CompilerBase, Flags, compile_extra
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
 from numba.core.cpu_options import FastMathOptions, ParallelOptions
-from numba.core.llvm_bindings import create_pass_builder
 from numba.core.registry import cpu_target
+
+from jstitch.runtime.machine_code import machine_code
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,6 @@ def flags() -> Any:
     found.fastmath = FastMathOptions({"contract"})
     found.auto_parallel = ParallelOptions(False)
     return found
-
-
-def _free(manager: Any, dispose: str) -> None:
-    """Free a pass manager: llvmlite 0.50 never does, and a tenth of a megabyte would stay with each."""
-    if type(manager)._dispose is llvm.ffi.ObjectRef._dispose:
-        getattr(llvm.ffi.lib, dispose, lambda _: None)(manager)
-    manager.close()
 
 
 class _Library(JITCodeLibrary):  # type: ignore[misc]
@@ -187,25 +181,4 @@ def compile_functions(
     """
     with global_compiler_lock, _new_library() as library:
         _lower(library, items, exported)
-        return _emit(library.module, as_text)
-
-
-def compile_ir(module: Any, as_text: bool = False) -> bytes:
-    """The object of an llvmlite.ir module; its functions that are not internal are exported.
-
-    as_text: as for `compile_functions`. Raises RuntimeError for IR that LLVM rejects.
-    """
-    with global_compiler_lock, _new_library() as library:
-        library.add_ir_module(module)
-        return _emit(library.module, as_text)
-
-
-def _emit(module: Any, as_text: bool) -> bytes:
-    """Optimise once and write machine code for this processor, or its assembly."""
-    machine = cpu_target.target_context.codegen()._tm
-    builder = create_pass_builder(machine, opt=3, loop_vectorize=True, slp_vectorize=False)
-    manager = builder.getModulePassManager()
-    manager.run(module, builder)
-    _free(manager, "LLVMPY_DisposeNewModulePassManger")
-    builder.close()  # it refers to the module
-    return machine.emit_assembly(module).encode() if as_text else bytes(machine.emit_object(module))
+        return machine_code(library.module, as_text)

@@ -8,8 +8,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-COMPILER_FILE = Path(__file__).with_name("numba_compiler.py")
-"""Its text is part of the key of compiled code; finding it must not import Numba."""
+COMPILER_FILES = tuple(Path(__file__).with_name(name) for name in ("numba_compiler.py", "machine_code.py"))
+"""Their texts are part of the key of compiled code; finding them must not import Numba."""
 
 
 @cache
@@ -58,7 +58,7 @@ def planners() -> str:
 def generators() -> str:
     """A hash of the sources that turn a kernel's text into running code; the text is in keys itself."""
     here = Path(__file__).parent
-    files = [*(here.parent / "codegen").rglob("*.py"), *here.glob("native_*.py"), COMPILER_FILE]
+    files = [*(here.parent / "codegen").rglob("*.py"), *here.glob("native_*.py"), *COMPILER_FILES]
     return _hash(files)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -13,8 +14,10 @@ from jstitch.codegen.cpu import math
 from jstitch.codegen.cpu.compile_kernel import compile_kernel
 from jstitch.codegen.cpu.lower_text import Unsupported, lower_text
 from jstitch.codegen.kernel_source import KernelSource, PhaseSource
-from jstitch.runtime.native_object import load_object
-from jstitch.runtime.numba_compiler import NativeFunction, compile_functions, compile_ir
+from jstitch.codegen.parse_text import functions_of
+from jstitch.runtime.machine_code import compile_modules
+from jstitch.runtime.native_object import load_objects
+from jstitch.runtime.numba_compiler import NativeFunction, compile_functions
 
 HEAD = "def phase0(bufs, arena, program):\n    x = load_s64(bufs, 0, 0)\n    y = load_s64(bufs, 1, 0)\n"
 ELEMENTS = 64
@@ -71,11 +74,11 @@ def names() -> dict[str, object]:
     return {**math.functions(), **extra}
 
 
-def run(data: bytes, symbol: str) -> NDArray[np.uint32]:
+def run(data: Sequence[bytes], symbol: str) -> NDArray[np.uint32]:
     x = np.linspace(0.0, 1.0, ELEMENTS, dtype=np.float32)
     y = np.zeros(ELEMENTS, np.uint32)
     bufs = (ctypes.c_int64 * 2)(x.ctypes.data, y.ctypes.data)
-    (address,) = load_object(data, [symbol])
+    (address,) = load_objects(data, [symbol])
     ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(address)(ctypes.addressof(bufs), 0, 0)
     return y
 
@@ -86,8 +89,8 @@ def test_same_bits_as_numba(name: str) -> None:
     known = names()
     exec(text, known)
     fast, slow = (f"jstitch_test_{side}_{list(BODIES).index(name)}" for side in ("fast", "slow"))
-    ours = run(compile_ir(lower_text(text, known, {fast: "phase0"})), fast)
-    numbas = run(compile_functions([NativeFunction(slow, known["phase0"], 3)], [slow]), slow)  # type: ignore[arg-type]
+    ours = run(compile_modules([lower_text(functions_of(text), known, {fast: "phase0"})]), fast)
+    numbas = run([compile_functions([NativeFunction(slow, known["phase0"], 3)], [slow])], slow)  # type: ignore[arg-type]
     np.testing.assert_array_equal(ours, numbas)
     assert ours.any() == (name != "empty loop")
 
@@ -107,7 +110,7 @@ def test_same_bits_as_numba(name: str) -> None:
 )
 def test_refusals(body: str) -> None:
     with pytest.raises(Unsupported):
-        lower_text(HEAD + body, names(), {"jstitch_test_refused": "phase0"})
+        lower_text(functions_of(HEAD + body), names(), {"jstitch_test_refused": "phase0"})
 
 
 def test_numba_compiles_what_is_refused() -> None:

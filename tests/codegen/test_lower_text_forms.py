@@ -18,8 +18,10 @@ from jstitch.codegen.cpu import math
 from jstitch.codegen.cpu.compile_kernel import compile_kernel
 from jstitch.codegen.cpu.lower_text import Unsupported, lower_text
 from jstitch.codegen.kernel_source import KernelSource, PhaseSource
-from jstitch.runtime.native_object import load_object
-from jstitch.runtime.numba_compiler import NativeFunction, compile_functions, compile_ir
+from jstitch.codegen.parse_text import functions_of
+from jstitch.runtime.machine_code import compile_modules
+from jstitch.runtime.native_object import load_objects
+from jstitch.runtime.numba_compiler import NativeFunction, compile_functions
 
 TYPES = "boolean int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split()
 KNOWN = {**math.functions(), **{n: getattr(numba, n) for n in TYPES}, "inf": np.inf, "nan": np.nan}
@@ -221,7 +223,7 @@ def by_numba(bodies: dict[str, str], tag: str) -> list[bytes]:
     exec(text_of(bodies), known)
     symbols = [f"jstitch_forms_{tag}_{n}" for n in range(len(bodies))]
     natives = [NativeFunction(s, known[f"f{n}"], 3) for n, s in enumerate(symbols)]
-    return [run(a) for a in load_object(compile_functions(natives, symbols), symbols)]
+    return [run(a) for a in load_objects([compile_functions(natives, symbols)], symbols)]
 
 
 def by_python(body: str) -> bytes:
@@ -260,8 +262,8 @@ def expected() -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def lowered() -> dict[str, bytes]:
     functions = {f"jstitch_forms_ours_{n}": f"f{n}" for n in range(len(LOWERED))}
-    data = compile_ir(lower_text(text_of(LOWERED), KNOWN, functions))
-    return dict(zip(LOWERED, map(run, load_object(data, list(functions))), strict=True))
+    data = compile_modules([lower_text(functions_of(text_of(LOWERED)), KNOWN, functions)])
+    return dict(zip(LOWERED, map(run, load_objects(data, list(functions))), strict=True))
 
 
 @pytest.mark.parametrize("name", LOWERED)
@@ -276,7 +278,7 @@ def refused() -> dict[str, bytes]:
     text = text_of(REFUSED).replace("LIMIT = 2.5", "from numba import float32, float64, int32, int64, uint64")
     symbols = [f"jstitch_forms_refused_{n}" for n in range(len(REFUSED))]
     data = compile_kernel(KernelSource("refused", text, 2, 0, 0, 0, phases), symbols)
-    return dict(zip(REFUSED, map(run, load_object(data, symbols)), strict=True))
+    return dict(zip(REFUSED, map(run, load_objects(data, symbols)), strict=True))
 
 
 @pytest.mark.parametrize("name", REFUSED)

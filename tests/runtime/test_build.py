@@ -17,7 +17,7 @@ from jstitch.codegen.cpu.compile_kernel import compile_kernel
 from jstitch.codegen.kernel_source import KernelSource, PhaseSource
 from jstitch.errors import JstitchWarning
 from jstitch.runtime import cache
-from jstitch.runtime.native_object import load_object
+from jstitch.runtime.native_object import load_objects
 
 
 def test_direct_call_matches_numpy() -> None:
@@ -69,7 +69,7 @@ def test_bad_text_raises_at_build(text: str, error: type[Exception]) -> None:
 def test_missing_symbol_is_an_error() -> None:
     data = compile_kernel(add_constant(64, 99.0), ["jstitch_test_present"])
     with pytest.raises(RuntimeError, match="jstitch_test_absent"):
-        load_object(data, ["jstitch_test_present", "jstitch_test_absent"])
+        load_objects(data, ["jstitch_test_present", "jstitch_test_absent"])
 
 
 def test_damaged_disk_entry_is_rebuilt(tmp_path: Path) -> None:

@@ -99,10 +99,15 @@ class _Formed:
     outputs: Sequence[Value]
 
 
-def levels(pattern: FusionPattern, profile: Profile) -> int:
-    """Phases of its kernel, one after another."""
+def work_of_levels(pattern: FusionPattern, profile: Profile) -> list[float]:
+    """Cycles of each phase of its kernel, one after another, nothing of which is lowered for it."""
     grouping = _formed(pattern, profile).grouping
-    return len({grouping.level_of[op] for op in grouping.ops if not is_free(op)})
+    found: dict[int, float] = {}
+    for op in grouping.ops:
+        if not is_free(op):
+            level = grouping.level_of[op]
+            found[level] = found.get(level, 0.0) + work(op, profile.machine)
+    return [found[level] for level in sorted(found)]
 
 
 @per_object

@@ -92,9 +92,8 @@ def _ended(
         more = make_pattern(search.frame, with_constants(ops, search.producers), CHAIN)
         if waits_for_itself(search.frame, more):
             continue
-        why = why_not(more, search, context)
-        if why is None and not _pays_with(chain, more, search, taken, context):
-            why = BESIDE
+        paid = _pays_with(chain, more, search, taken, context)  # nothing is lowered to tell
+        why = why_not(more, search, context) if paid else BESIDE
         if why is None:
             taken.update(op for op in more.ops if not is_free(op))
             return more

@@ -21,7 +21,7 @@ from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import FusionPattern, Reason, is_free
 from jstitch.passes.base.product_side import PRODUCT, Side
 from jstitch.passes.base.tensor_cores import library_seconds
-from jstitch.passes.cost.cost_model import levels, products, xla_cost, xla_kernels
+from jstitch.passes.cost.cost_model import products, work_of_levels, xla_cost, xla_kernels
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.fuse.chain_search import SMALL, ChainSearch
 from jstitch.passes.fuse.gate import MARGINS, judge
@@ -107,20 +107,16 @@ def _written(pattern: FusionPattern, search: ChainSearch, context: Context) -> R
 @per_structure
 def _kernel_seconds(pattern: FusionPattern, context: Context) -> float | str:
     """Its kernel, as the latency-evaluator has it on a GPU; or why there is none in which all go by tiles."""
-    if levels(pattern, context.profile) > 1 and context.machine.device is not None:
+    rows, *totals = work_of_levels(pattern, context.profile)
+    if sum(totals) * SMALL > rows or (totals and context.machine.device is not None):
         return WAITS  # said before all of it is lowered
     try:
         what = pattern.ops, pattern.inputs, pattern.outputs
         kernel = lower_kernel("chain", *what, context.profile, context.options.arena_bytes)
     except CannotLowerError as error:
         return f"no kernel expresses the chain: {error}"
-    rows, *totals = (sum(lane.work for lane in phase.lanes) for phase in kernel.phases)
-    if sum(totals) * SMALL > rows:
-        return WAITS
-    wanted, found = (
-        sum(op.name == PRODUCT for op in pattern.ops),
-        schedule_kernel(kernel, context, (TILES,)).products,
-    )
+    wanted = sum(op.name == PRODUCT for op in pattern.ops)
+    found = schedule_kernel(kernel, context, (TILES,)).products
     step = max(lane.step for lane in kernel.phases[0].lanes)
     if found < wanted:
         tiles = f"{found} of the chain's {wanted} products would go by tiles of registers"

@@ -23,7 +23,7 @@ from jstitch.passes.base.plan import FusionPattern, Reason, is_free, make_patter
 from jstitch.passes.base.product_side import PRODUCT, Side, may_round
 from jstitch.passes.fuse.chain_search import MOST_OPS, ChainSearch
 from jstitch.passes.fuse.convexity import waits_for_itself
-from jstitch.passes.fuse.judge_chain import takes_less, why_not
+from jstitch.passes.fuse.judge_chain import takes_less, why_not, why_not_lowered, why_not_modelled
 
 CHAIN = "find_chains"
 """The origin of a chain's pattern."""
@@ -92,8 +92,10 @@ def _ended(
         more = make_pattern(search.frame, with_constants(ops, search.producers), CHAIN)
         if waits_for_itself(search.frame, more):
             continue
-        paid = _pays_with(chain, more, search, taken, context)  # nothing is lowered to tell
-        why = why_not(more, search, context) if paid else BESIDE
+        why = why_not_modelled(more, search, context)
+        if why is None and not _pays_with(chain, more, search, taken, context):
+            why = BESIDE
+        why = why or why_not_lowered(more, search, context)
         if why is None:
             taken.update(op for op in more.ops if not is_free(op))
             return more

@@ -44,11 +44,20 @@ AT_LEAST = (
 
 def why_not(pattern: FusionPattern, search: ChainSearch, context: Context) -> Reason | None:
     """Why XLA's own program is better; None where it is not."""
+    return why_not_modelled(pattern, search, context) or why_not_lowered(pattern, search, context)
+
+
+def why_not_modelled(pattern: FusionPattern, search: ChainSearch, context: Context) -> Reason | None:
+    """What can be told of it before it is lowered."""
+    if MARGINS[context.options.tune] == math.inf:
+        return None
+    reason = None if context.machine.device is not None else _judged(pattern, search, context)
+    return reason or _written(pattern, search, context)
+
+
+def why_not_lowered(pattern: FusionPattern, search: ChainSearch, context: Context) -> Reason | None:
+    """What its kernel tells."""
     margin, device = MARGINS[context.options.tune], context.machine.device
-    if margin < math.inf:
-        reason = None if device is not None else _judged(pattern, search, context)
-        if reason := reason or _written(pattern, search, context):
-            return reason
     plain = Context(context.options, context.profile)
     made = _kernel_seconds(pattern, plain)
     if isinstance(made, str):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import WHILE, build
@@ -41,7 +41,8 @@ def unroll_turns(graph: Graph, context: Context) -> Graph:
     turns = context.profile.turns
     if turns <= 1 or not has(graph, WHILE):
         return graph
-    rule = partial(_rule, wanted=turns, whole=_kernels(graph, context))
+    whole = cache(partial(_kernels, graph, context))  # kernels are lowered for it: only where it matters
+    rule = partial(_rule, wanted=turns, whole=whole)
     if context.machine.device is None:
         return rewrite(graph, partial(_pairs, rule=rule), of=(WHILE,))
     return rewrite(graph, rule, of=(WHILE,))
@@ -67,15 +68,13 @@ def _kernels(graph: Graph, context: Context) -> Set[Value]:
 
 
 def _rule(
-    op: Op, producer: Producer, wanted: int, whole: Set[Value], apart: Sequence[int] = ()
+    op: Op, producer: Producer, wanted: int, whole: Callable[[], Set[Value]], apart: Sequence[int] = ()
 ) -> Replacement | None:
     """apart: places of carried values that go from turn to turn through memory."""
-    if not whole.isdisjoint(op.results):
-        return None
     if not all(map(_is_simple, op.regions[1].ops)):
         return None
     counter = count_turns(op, producer)
-    if counter is None:
+    if counter is None or counter.trips < 2 or not whole().isdisjoint(op.results):
         return None
     size = len(op.regions[1].ops)
     most = min(wanted, max(MAX_OPS // max(1, size), 2 if 2 * size <= PAIR_OPS else 1))

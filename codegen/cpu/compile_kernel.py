@@ -35,10 +35,8 @@ def compile_kernel(source: KernelSource, symbols: Sequence[str], as_text: bool =
         return (_by_numba(source, tree, functions, as_text),)
 
 
-def _shares(
-    functions: Mapping[str, str], defined: Mapping[str, ast.FunctionDef]
-) -> list[Mapping[str, str]]:
-    """The functions in as many parts as there are cores, of about as many lines: they are compiled at once."""
+def _shares(functions: Mapping[str, str], defined: Mapping[str, ast.FunctionDef]) -> list[Mapping[str, str]]:
+    """The functions in as many parts as there are cores, of about as many lines."""
     lines = {s: (defined[name].end_lineno or 0) - defined[name].lineno for s, name in functions.items()}
     parts: list[dict[str, str]] = [{} for _ in range(available_threads())]
     for symbol in sorted(functions, key=lambda s: -lines[s]):

@@ -72,7 +72,8 @@ def lower_text(
 ) -> Any:
     """An LLVM module with functions of a text, of int64 arguments, exported; functions: symbol -> name.
 
-    defined: what the text defines. names: its globals. arena_bytes: that `arena` points to. Raises Unsupported.
+    defined: what the text defines. names: its globals. arena_bytes: that `arena` points to. Raises
+    Unsupported.
     """
     module = CONTEXT.codegen()._create_empty_module("jstitch")
     try:

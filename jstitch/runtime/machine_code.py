@@ -2,9 +2,9 @@
 
     compile_modules([text of phase 0, text of phase 1])  ->  (object, object)
 
-llvmlite makes all calls into LLVM under one lock of the process. LLVM itself asks for less: modules in contexts
-of their own, each with a target machine of its own, may be compiled at the same time. So what takes long is
-called without that lock. Importing this module imports Numba.
+llvmlite makes all calls into LLVM under one lock of the process. LLVM itself asks for less: modules in
+contexts of their own, each with a target machine of its own, may be compiled at the same time. So what takes
+long is called without that lock. Importing this module imports Numba.
 """
 
 from __future__ import annotations

@@ -44,7 +44,9 @@ def load_objects(objects: Sequence[bytes], symbols: Sequence[str]) -> tuple[int,
         addresses = tuple(int(engine.get_function_address(symbol)) for symbol in symbols)
     if not all(addresses):
         missing = [s for s, address in zip(symbols, addresses, strict=True) if not address]
-        raise RuntimeError(f"expected the symbols {missing} in compiled objects of {sum(map(len, objects))} bytes")
+        raise RuntimeError(
+            f"expected the symbols {missing} in compiled objects of {sum(map(len, objects))} bytes"
+        )
     return addresses
 
 

@@ -18,6 +18,7 @@ from jstitch.codegen.kernel_ir import Kernel
 from jstitch.ir.graph import Op
 from jstitch.ir.schedule import Schedule
 from jstitch.options import CompileOptions
+from jstitch.passes.base.hashed_once import hashed_once
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.profile import Profile
 
@@ -49,6 +50,7 @@ class Span:
     ended: float
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Context:
     """options: the user's. profile: what the target wants. returned: None where the graph is a part.

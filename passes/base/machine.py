@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from jstitch.device_spec import DeviceSpec
 from jstitch.passes.base.bandwidth_curve import BandwidthCurve
+from jstitch.passes.base.hashed_once import hashed_once
 
 F32_BYTES = 4
 _KIB, _MIB = 1024.0, 1024.0**2
@@ -20,6 +21,7 @@ ONE_CORE = BandwidthCurve(
 """Of one of these cores."""
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Machine:
     """Seconds, bytes, cycles of one light op on one element of a vector.

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from jstitch.codegen.kernel_ir import Lane
+from jstitch.passes.base.hashed_once import hashed_once
 from jstitch.passes.base.machine import Machine
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Profile:
     """arena_bytes: most bytes of one program's tiles, where there is a choice. product_bytes: the same where

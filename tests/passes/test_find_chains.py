@@ -12,12 +12,14 @@ import pytest
 
 import jstitch
 from jstitch.codegen.interpret_kernel import interpret_kernel
-from jstitch.passes.base.plan import is_free
+from jstitch.passes.base.plan import is_free, make_pattern
+from jstitch.passes.cost.cost_model import work_of_levels
 from jstitch.passes.fuse.find_chains import CHAIN, Chains, find_chains
+from jstitch.passes.fuse.judge_chain import WAITS, _kernel_seconds
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
-from tests.contexts import CPU_PROFILE, on
+from tests.contexts import CPU_PROFILE, H200_PROFILE, on
 from tests.passes.chain_programs import Array, close, program
 from tests.passes.test_own_columns import graph_of
 
@@ -111,6 +113,28 @@ def test_every_product_outside_a_chain_has_its_reason() -> None:
     assert reasons(lambda a, b, c: jnp.tanh(a @ b) @ c, (4096, 1024), (1024, 4096), (4096, 1024)) == ["gate"]
     assert reasons(attention, *square, without=("chains",)) == ["contraction"]
     assert reasons(attention, *square) == []
+
+
+@pytest.mark.parametrize("target", ["cpu", "h200"])
+def test_rows_that_wait_for_totals_are_told_before_anything_is_lowered(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A weight's gradient behind two products: it is a sum over all rows."""
+
+    def lowered(*_: object, **__: object) -> None:
+        raise AssertionError("the chain was lowered")
+
+    def gradient(x: Array, w: Array, v: Array) -> Array:
+        hidden = jnp.tanh(x @ w)
+        return x.T @ (hidden * jnp.sum(hidden @ v, axis=1, keepdims=True))
+
+    monkeypatch.setattr("jstitch.passes.fuse.judge_chain.lower_kernel", lowered)
+    context = on(CPU_PROFILE if target == "cpu" else H200_PROFILE)
+    args = [np.zeros(shape, np.float32) for shape in ((512, 64), (64, 64), (64, 64))]
+    graph = graph_of(gradient, args, context)
+    pattern = make_pattern(graph, graph.ops, CHAIN)
+    assert work_of_levels(pattern, context.profile)[1:]
+    assert _kernel_seconds(pattern, context) == WAITS
 
 
 def network(x: Array, weights: Any) -> Array:

@@ -19,6 +19,7 @@ from jstitch.frontend.mlir import parse_module
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.interpret import interpret
 from jstitch.ir.verify import check
+from jstitch.passes.fuse.find_recurrences import Recurrences
 from jstitch.passes.fuse.unroll_turns import MAX_OPS, PAIR_OPS, unroll_turns
 from jstitch.passes.graph.is_moved import COPIED
 from jstitch.passes.graph.keep_counters import LEFT, keep_counters
@@ -29,6 +30,7 @@ from tests.passes.test_updates_and_recomputation import run_contracted
 
 H200 = on(WHOLE.profile, without=("recurrences",))
 """Loops here would be kernels as they are."""
+LARGE = COPIED // 4
 PAIRS = on(CPU.profile, without=("recurrences",))
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
@@ -123,6 +125,19 @@ def test_the_cpu_keeps_turns() -> None:
     assert unroll_turns(graph, CPU) is graph
 
 
+def test_kernels_are_lowered_only_where_turns_would_be_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: object) -> Recurrences:
+        raise AssertionError("a loop that copies nothing was lowered")
+
+    monkeypatch.setattr("jstitch.passes.fuse.unroll_turns.find_recurrences", asked)
+    f, _ = stencil(6, LARGE, moves=False)
+    unroll_turns(graph := graph_of(f, np.zeros(LARGE, np.float32)), PAIRS)
+    assert loops(graph)
+    moving, x = stencil(6, LARGE)
+    with pytest.raises(AssertionError, match="was lowered"):
+        unroll_turns(graph_of(moving, x), PAIRS)
+
+
 def stencil(trips: int, size: int, moves: bool = True) -> tuple[Loop, np.ndarray]:
     """Turns that add neighbours, or change every element by itself."""
 
@@ -130,9 +145,6 @@ def stencil(trips: int, size: int, moves: bool = True) -> tuple[Loop, np.ndarray
         return jnp.sin(x + jnp.pad(x, 1)[2:]) if moves else jnp.sin(x + 1.0)
 
     return lambda x: lax.fori_loop(0, trips, turn, x), np.linspace(-1, 1, size, dtype=np.float32)
-
-
-LARGE = COPIED // 4
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,11 @@ PRESETS = {"fs2018": 1, "fs2019": 8, "fs2021": 8}
 PLANNERS = ("auto", "layers", "ilp", "dp", *PRESETS)
 SCHEMES = ("packing", "thread", "warp", "block")
 TECHNIQUES = (
-    *("remote", "sharing", "shrinking", "columns", "chains", "recurrences", "blocks", "tf32"),
-    *("memory_order",),
+    *("remote", "sharing", "shrinking", "columns", "chains", "recurrences", "blocks"),
+    *("tf32", "memory_order"),
     *("templates", "roofs", "footprints", "substitution", "seeds", "beams", "evaluator"),
 )
-"""Parts of passes; those of the second line are the papers', and decide in the planners that have them."""
+"""Parts of passes; those of the last line are the papers', and decide in the planners that have them."""
 OPTIONAL_PASSES = (
     *(
         "narrow_collectives",

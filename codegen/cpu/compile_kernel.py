@@ -30,9 +30,11 @@ def compile_kernel(source: KernelSource, symbols: Sequence[str], as_text: bool =
     functions = {s: phase.function for s, phase in zip(symbols, source.phases, strict=True)}
     try:
         parts = (lower_text(defined, names, part, source.arena_bytes) for part in _shares(functions, defined))
-        return compile_modules(parts, as_text)
+        made = compile_modules(parts, as_text)
     except Unsupported:
-        return (_by_numba(source, tree, functions, as_text),)
+        made = (_by_numba(source, tree, functions, as_text),)
+    linecache.cache.pop(names["__file__"], None)  # kept only where a traceback may still quote it
+    return made
 
 
 def _shares(functions: Mapping[str, str], defined: Mapping[str, ast.FunctionDef]) -> list[Mapping[str, str]]:
@@ -48,9 +50,7 @@ def _shares(functions: Mapping[str, str], defined: Mapping[str, ast.FunctionDef]
 def _by_numba(source: KernelSource, tree: ast.Module, functions: Mapping[str, str], as_text: bool) -> bytes:
     names = _run(source, tree)
     items = [NativeFunction(symbol, names[name], 3) for symbol, name in functions.items()]
-    made = compile_functions(items, [*functions], as_text)
-    linecache.cache.pop(names["__file__"], None)  # kept only where a traceback may still quote it
-    return made
+    return compile_functions(items, [*functions], as_text)
 
 
 def load_text(source: KernelSource) -> dict[str, Any]:

@@ -102,12 +102,10 @@ class _Formed:
 def work_of_levels(pattern: FusionPattern, profile: Profile) -> list[float]:
     """Cycles of each phase of its kernel, one after another, nothing of which is lowered for it."""
     grouping = _formed(pattern, profile).grouping
-    found: dict[int, float] = {}
-    for op in grouping.ops:
-        if not is_free(op):
-            level = grouping.level_of[op]
-            found[level] = found.get(level, 0.0) + work(op, profile.machine)
-    return [found[level] for level in sorted(found)]
+    found: dict[int, list[float]] = {}
+    for op in itertools.filterfalse(is_free, grouping.ops):
+        found.setdefault(grouping.level_of[op], []).append(work(op, profile.machine))
+    return [sum(found[level]) for level in sorted(found)]
 
 
 @per_object

@@ -23,6 +23,7 @@ from jstitch.codegen.cpu.emit import emit
 from jstitch.codegen.cpu.lower_text import lower_text
 from jstitch.codegen.cpu.processor import Processor
 from jstitch.codegen.kernel_ir import Kernel
+from jstitch.codegen.parse_text import functions_of
 from jstitch.passes.schedule import stream_results
 from jstitch.runtime import cpu_handler, native_ops, numba_compiler
 from jstitch.runtime.native_handler import FUNCTIONS
@@ -81,7 +82,7 @@ def text_for(triple: str, kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> st
     monkeypatch.setattr(processor, "processor", lambda: Processor(triple, features))
     source = emit(kernel).source
     functions = {f"phase_{n}": phase.function for n, phase in enumerate(source.phases)}
-    return str(lower_text(source.text, load_text(source), functions, source.arena_bytes))
+    return str(lower_text(functions_of(source.text), load_text(source), functions, source.arena_bytes))
 
 
 def kernel_of(name: str, monkeypatch: pytest.MonkeyPatch) -> Kernel:

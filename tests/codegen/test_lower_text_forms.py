@@ -291,4 +291,4 @@ def test_numba_compiles_what_is_refused(name: str, refused: dict[str, bytes]) ->
 def test_refusals(name: str) -> None:
     text = text_of({name: (REFUSED | WRONG)[name]})
     with pytest.raises(Unsupported):
-        lower_text(text, KNOWN | {"LIMIT": 2.5}, {"jstitch_forms_refused": "f0"})
+        lower_text(functions_of(text), KNOWN | {"LIMIT": 2.5}, {"jstitch_forms_refused": "f0"})

@@ -13,6 +13,7 @@ import pytest
 import jstitch
 from jstitch.codegen.cpu.lower_text import lower_text
 from jstitch.codegen.cpu.processor import host_has
+from jstitch.codegen.parse_text import functions_of
 from tests.codegen.guarded import overruns
 from tests.codegen.test_check_phases import kernels, shape
 from tests.codegen.test_lower_text import HEAD, names
@@ -29,7 +30,7 @@ WIDTHS = (1, 9, 24, 31, 47, 65, 127, 250)
 )
 def test_which_loops_are(trips: int, masked: bool) -> None:
     body = f"    for i in range(0, {trips}):\n        store_f32(y, i, load_f32(x, i, 0) * float32(2.0), 1)\n"
-    text = lower_text(HEAD + body, names(), {f"jstitch_test_masked_{trips}": "phase0"})
+    text = lower_text(functions_of(HEAD + body), names(), {f"jstitch_test_masked_{trips}": "phase0"})
     assert (MASK in str(text)) == masked
 
 
@@ -39,7 +40,7 @@ def test_vectors_are_written_out_where_they_are_few(trips: int, instructions: in
     """So that the mask is a constant; what would be a long text stays a loop."""
     multiplied = "load_f32(x, i, 0)" + " * float32(2.0)" * instructions
     body = f"    for i in range(0, {trips}):\n        store_f32(y, i, {multiplied}, 1)\n"
-    text = lower_text(HEAD + body, names(), {f"jstitch_test_written_{instructions}": "phase0"})
+    text = lower_text(functions_of(HEAD + body), names(), {f"jstitch_test_written_{instructions}": "phase0"})
     assert ("llvm.loop.unroll.full" in str(text)) == written
 
 
@@ -82,7 +83,7 @@ def test_which_loops_with_numbers_of_columns_are(stored: str, masked: bool) -> N
     """A 32-bit number of a column, of which one is left: LLVM may store more than it, but no float of it."""
     store = "store_f32" if masked else "store_s32"
     body = f"    for i in range(0, 29):\n        j = convert_s32(i)\n        {store}(y, i, {stored}, 1)\n"
-    text = lower_text(HEAD + body, names(), {f"jstitch_test_numbered_{masked}": "phase0"})
+    text = lower_text(functions_of(HEAD + body), names(), {f"jstitch_test_numbered_{masked}": "phase0"})
     assert (MASK in str(text)) == masked
 
 

@@ -285,6 +285,7 @@ class Lane:
     threads: that share a row, where the target has any; 0: as many as it takes. exact: whether a template
     asks for these threads; counted: for these programs. shares: whether values that are never live at once
     may share bytes of the arena. owns: columns of the strip that a row is (a Column schedule); 0: it is none.
+    period: rows of an inner loop, by which indices divide a row's number; 1: there is one loop.
     """
 
     rows: int
@@ -298,6 +299,7 @@ class Lane:
     counted: bool = False
     shares: bool = True
     owns: int = 0
+    period: int = 1
 
     @property
     def loops(self) -> list[tuple[Loop | None, range]]:

@@ -51,7 +51,8 @@ def _buffer(b: Buffer) -> str:
 
 def _lane(lane: Lane) -> Iterator[str]:
     apart = "" if lane.shares else ", each value in bytes of its own"
-    what = f"{lane.rows_in_words}, {lane.step} per step, {lane.programs} programs"
+    turns = f"{lane.period} in an inner loop, " if lane.period > 1 else ""
+    what = f"{lane.rows_in_words}, {lane.step} per step, {turns}{lane.programs} programs"
     what += f", {lane.threads} threads a row" if lane.threads else ""
     yield f"lane: {what}, work {lane.work}{apart}"
     if isinstance(lane, StripLane):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from jstitch.codegen.comments import stage_notes
+from jstitch.codegen.cpu.row_periods import in_periods
 from jstitch.codegen.kernel_ir import (
     CACHE_LINE,
     ROW,
@@ -56,6 +57,7 @@ from jstitch.ir.types import DType
 
 LOW, HIGH, LINE, BLOCK, END = (var(Var(name, FAR)) for name in ("lo", "hi", "k", "w", "end"))
 _STEP = var(Var(STEP, FAR))
+PERIOD, PLACE = "period", "place"  # which one a row is of, and where it is there
 
 
 def buffers_of(lane: Lane) -> list[Buffer]:
@@ -82,6 +84,10 @@ class LaneWriter:
     """The statements of one lane."""
 
     def __init__(self, lane: Lane, aliases: Mapping[Buffer, Buffer], tag: str) -> None:
+        self.row = var(Var(ROW, FAR))
+        if lane.period > 1:
+            number, place = var(Var(PERIOD, lane.rows // lane.period)), var(Var(PLACE, lane.period))
+            lane, self.row = in_periods(lane, number, place), add(mul(number, lane.period), place)
         self.lane, self.tag = rename_lane(lane, tag), tag
         self.number = {b: n for n, b in enumerate(buffers_of(lane))}
         for result, arg in aliases.items():
@@ -109,7 +115,7 @@ class LaneWriter:
 
     def _prefetches(self, stage: Stage) -> Iterator[Statement]:
         """Loops that ask for rows of this step or the next, line by line."""
-        row = var(Var(ROW, FAR)) if self.lane.step == 1 else _STEP
+        row = self.row if self.lane.step == 1 else _STEP
         for p in stage.prefetches:
             at = add(mul(add(row, const(p.ahead)), p.nbytes), mul(LINE, CACHE_LINE))
             asked = (Prefetch(self._pointer(p.buffer), at),)
@@ -132,7 +138,16 @@ class LaneWriter:
         low = floordiv(mul(PROGRAM, steps), lane.programs)
         high = floordiv(mul(add(PROGRAM, const(1)), steps), lane.programs)
         name = ROW if lane.step == 1 else STEP
-        return [Integer("lo", low), Integer("hi", high), For(name, LOW, HIGH, 1, tuple(body))]
+        loop = For(name, LOW, HIGH, 1, tuple(body)) if lane.period == 1 else self._periods(body)
+        return [Integer("lo", low), Integer("hi", high), loop]
+
+    def _periods(self, body: Body) -> For:
+        """The body for the rows of the task's share, in a loop for each period that it has rows of."""
+        period = self.lane.period
+        before = mul(var(Var(PERIOD, FAR)), -period)
+        first, last = (clamp(add(edge, before), 0, period) for edge in (LOW, HIGH))
+        rows = For(PLACE, first, last, 1, tuple(body))
+        return For(PERIOD, floordiv(LOW, period), floordiv(add(HIGH, const(period - 1)), period), 1, (rows,))
 
     def _stage(self, stage: Stage) -> Iterator[Statement]:
         yield from (Comment(note) for note in stage_notes(stage))

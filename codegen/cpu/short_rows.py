@@ -32,13 +32,20 @@ def rows_are_short(function: ast.FunctionDef, arena_bytes: int, gathers: bool = 
     """
     if not 0 < arena_bytes <= MOST_TILES:
         return False
-    rows = [n for n in ast.walk(function) if isinstance(n, ast.For) and turns(n) is None]
+    rows = _row_loops(function)
     if not rows or any(map(_divides, rows)) or not _has_places(function):
         return False
     written = [_written_out(row) for row in rows]
     most = max(elements for elements, _ in written)
     longest = GATHERED if gathers and not _stores_rows(function) else SHORT
     return 1 < most <= longest and sum(statements for _, statements in written) <= MOST_STATEMENTS
+
+
+def _row_loops(function: ast.FunctionDef) -> list[ast.For]:
+    """Loops over rows; the inner ones, of rows that are counted by two."""
+    loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and turns(n) is None]
+    around = {loop for loop in loops for inner in loop.body if inner in loops}
+    return [loop for loop in loops if loop not in around]
 
 
 def written_out(function: ast.FunctionDef) -> frozenset[ast.For]:

@@ -16,6 +16,7 @@ from jstitch.passes.schedule.bound_exponents import bound_exponents
 from jstitch.passes.schedule.divide_by_invariants import divide_by_invariants
 from jstitch.passes.schedule.divide_phases import divide_phases
 from jstitch.passes.schedule.in_strips import in_strips
+from jstitch.passes.schedule.nest_rows import nest_rows
 from jstitch.passes.schedule.pair_halves import pair_halves
 from jstitch.passes.schedule.prefetch_rows import prefetch_rows
 from jstitch.passes.schedule.prefetch_turns import prefetch_turns
@@ -32,7 +33,7 @@ def _named(change: Callable[[Kernel], Kernel]) -> NamedPass:
 
 TILES = kernel_pass("tile_products", run_on=tile_products, about=tile_products)
 CPU_PASSES = (
-    *map(_named, (bound_exponents, divide_by_invariants)),
+    *map(_named, (nest_rows, bound_exponents, divide_by_invariants)),
     TILES,
     *map(_named, (stream_results, pair_halves, prefetch_rows)),
     kernel_pass("time_phases", run_on=time_phases, about=time_phases),

@@ -135,9 +135,13 @@ def follow(seeds: range, target: str, until: Set[str] = frozenset(), most: float
     return changed
 
 
+ELSEWHERE = {"divide_phases", "prefetch_rows", "nest_rows"}
+"""Large kernels have the first two; how rows are counted is nothing that a kernel's interpreter sees."""
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_each_pass_keeps_the_results(target: str) -> None:
-    wanted = {p.name for p in kernel_passes(TARGETS[target].machine)} - {"divide_phases", "prefetch_rows"}
+    wanted = {p.name for p in kernel_passes(TARGETS[target].machine)} - ELSEWHERE
     changed = follow(range(60), target, until=wanted, most=200_000)
     assert wanted <= changed.keys(), changed
 

@@ -58,6 +58,7 @@ OPTIONAL_PASSES = (
     *("turn_products", "lead_products", "turn_gradients"),
     *(
         "cse",
+        "hoist_slices",
         "group_collectives",
         "chunk_rows",
         "clone_broadcasts",

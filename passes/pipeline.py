@@ -34,6 +34,7 @@ from jstitch.passes.graph.divide_windows import divide_windows
 from jstitch.passes.graph.fold_constants import fold_constants
 from jstitch.passes.graph.group_collectives import group_collectives
 from jstitch.passes.graph.hoist_products import hoist_products
+from jstitch.passes.graph.hoist_slices import hoist_slices
 from jstitch.passes.graph.join_collectives import join_collectives
 from jstitch.passes.graph.join_sums import join_sums
 from jstitch.passes.graph.lead_products import lead_products
@@ -105,6 +106,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     graph_pass("turn_gradients", run_on=turn_gradients, about=turn_gradients),
     replace(_CANONICALIZE, name="canonicalize_again"),
     _any_target(cse),
+    graph_pass("hoist_slices", run_on=hoist_slices, about=hoist_slices),
     _any_target(group_collectives),
     _any_target(dce),
     graph_pass("chunk_rows", run_on=chunk_rows, about=chunk_rows),

@@ -26,10 +26,11 @@ from jstitch.passes.base.remember import per_object
 from jstitch.passes.base.row_access import FACTORS, ROWS, data_operands, is_reduction
 from jstitch.passes.base.tensor_cores import library_seconds, tensor_seconds
 from jstitch.passes.base.thin_products import products_back
+from jstitch.passes.cost.parts_read import bytes_read, share_taken, shares_made
 from jstitch.passes.cost.seam_work import division_work, seam_work
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.cost.turned_reads import is_turned, turned_reads
-from jstitch.passes.lower.form_groups import APART, PARTIAL, Grouping, form_groups
+from jstitch.passes.lower.form_groups import PARTIAL, Grouping, form_groups
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.rewrite_ops import rewrite_ops
 
@@ -86,8 +87,9 @@ def kernel_cost(pattern: FusionPattern, profile: Profile) -> CostEstimate:
     kept = grouping.spilled.union(formed.outputs)
     sector = machine.sector_bytes
     sector = sector if sector and is_turned(grouping.ops, sector) else 0
+    shares = shares_made(grouping.ops, kept)
     for (level, _), ops in lanes.items():
-        total += _lane_cost(grouping, ops, level, producers, kept, machine, sector)
+        total += _lane_cost(grouping, ops, level, producers, kept, machine, sector, shares)
     return total
 
 
@@ -142,15 +144,15 @@ def _lane_cost(
     kept: Collection[Value],
     machine: Machine,
     sector: int,
+    shares: Mapping[Op, float],
 ) -> CostEstimate:
-    """kept: what is written to memory. sector: of memory, in bytes, where it matters."""
+    """kept: what is written to memory. sector: of memory, in bytes, where it matters. shares: made of ops."""
     chosen = set(ops)
     written = [v for op in ops for v in op.results if v in kept or op.name == PARTIAL]
     if not written:  # nothing but what other lanes compute in place
         return CostEstimate()
     reads: set[Value] = set()
-    viewed: dict[Value, int] = {}  # elements, of what only a part is looked at of
-    cycles = 0.0
+    readers = {op: shares.get(op, 1.0) for op in ops}
     todo = [v for op in ops for v in op.operands]
     seen: set[Value] = set()
     while todo:
@@ -162,18 +164,15 @@ def _lane_cost(
         if op is None or (v in grouping.spilled and grouping.level_of.get(op, 0) < level):
             reads.add(v)
         elif op not in chosen and not is_free(op):
-            cycles += work(op, machine)
             todo += op.operands
-            if op.attrs.get(APART):
-                viewed[op.operands[0]] = op.result.tensor.size
+            readers[op] = shares.get(op, 1.0)
     group = grouping.group_of[ops[0]]
-    cycles += sum(work(op, machine) for op in ops)
+    cycles = sum(work(op, machine) * share for op, share in readers.items())
     made = [op for op in ops if ROWS in op.attrs and is_reduction(op)]
     cycles += sum(_packing(op, group, machine) for op in made)
     parallel = group.programs >= machine.cores or cycles < machine.serial_work
     serial = 1.0 if parallel else machine.cores
-    nbytes: float = sum(v.tensor.nbytes for v in written)
-    nbytes += sum(viewed.get(v, v.tensor.size) * v.tensor.dtype.itemsize for v in reads)
+    nbytes: float = sum(v.tensor.nbytes for v in written) + bytes_read(reads, readers)
     nbytes += sum(_packed_again(op, group, machine) for op in made)
     if sector:
         turned = turned_reads(ops, group.rows, reads, written, producers, sector)
@@ -333,10 +332,11 @@ def _fusion_cost(
                     todo.append(maker)
             seen.add(v)
     cycles = sum(
-        xla_work(made, machine, reduced) * (again if is_dear(made) else 1.0) for made, again in turns.items()
+        xla_work(made, machine, reduced) * (again if is_dear(made) else min(again, 1.0))
+        for made, again in turns.items()
     )
     cycles += sum(division_work(made, machine, producers, materialised) for made in turns)
-    nbytes = root.tensor.nbytes + sum(v.tensor.nbytes for v in reads)
+    nbytes = root.tensor.nbytes + bytes_read(reads, turns)
     alone = machine.serial_work <= cycles < machine.xla_serial_work and op.name != PRODUCT
     serial = machine.cores if alone else 1.0
     return CostEstimate(1.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
@@ -352,10 +352,10 @@ def xla_repeats(op: Op, machine: Machine) -> float:
     """How often XLA:CPU computes each element that the op reads and that is in no memory.
 
     Once for every element of a row, where those differ: LLVM takes out of the innermost loop what is the
-    same in all of it, and nothing out of the others.
+    same in all of it, and nothing out of the others. Less often, where it reads a part.
     """
     if not build.is_broadcast(op) or machine.device is not None:
-        return 1.0
+        return share_taken(op)
     operand, shape = op.operands[0].tensor, op.result.shape
     given = {d for n, d in zip(operand.shape, op.attrs["broadcast_dimensions"], strict=True) if n > 1}
     same = itertools.takewhile(lambda d: d not in given, reversed(range(len(shape))))

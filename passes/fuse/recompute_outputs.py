@@ -8,8 +8,8 @@
 The residuals that autodiff keeps are such values: many of them, made of few. What makes them dear is often
 much smaller, as a mean of each row is, or a mask of bools: kernel 0 then writes that instead. Values that a
 tensor product or the caller reads have to be in memory anyway and stay. XLA computes again what is only made
-of places, such as the counters of a random generator. On a CPU only parts of other values, such as the
-elements of windows, are made again.
+of places, such as the counters of a random generator, and that of which it takes small parts, as a last row.
+On a CPU only parts of other values, such as the elements of windows, are made again by kernels.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import Again, FusionPlan, Reason, is_free, make_patterns
 from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.cost.cost_model import work
+from jstitch.passes.cost.parts_read import PARTS
 from jstitch.passes.fuse.keep_patterns import cut_edges
 from jstitch.passes.fuse.plan_layers import partition_reason
 
@@ -50,7 +51,8 @@ def recompute_outputs(plan: FusionPlan, context: Context) -> FusionPlan:
 class _Candidate:
     """A value of a pattern, the ops that make it, what these need, and the patterns (or XLA) that read it.
 
-    roots: the large ones of what is needed. fresh: those that the pattern does not write yet.
+    roots: the large ones of what is needed. fresh: those that the pattern does not write yet. share: of its
+    elements, that are read.
     """
 
     value: Value
@@ -59,10 +61,11 @@ class _Candidate:
     roots: frozenset[Value]
     fresh: frozenset[Value]
     readers: frozenset[int]
+    share: float
 
     @property
-    def saved(self) -> int:
-        return self.value.tensor.nbytes * (1 + len(self.readers))
+    def saved(self) -> float:
+        return self.value.tensor.nbytes * (1 + self.share * len(self.readers))
 
 
 @dataclass(eq=False)
@@ -121,17 +124,19 @@ class _Search:
         readers = frozenset(self.owner.get(op, XLA) for op in users)
         if value in self.returned or not users or value.tensor.nbytes < LEAST:
             return None
-        if self.parts_only and not keeps_order(self.producers[value]):
+        share = _share(value, users)
+        few = share * NARROW <= 1.0
+        if self.parts_only and not (few or keeps_order(self.producers[value])):
             return None
-        if not all(op in self.owner or lookup(op.name).op_class.is_elementwise for op in users):
+        if not few and not all(op in self.owner or lookup(op.name).op_class.is_elementwise for op in users):
             return None
         cones = [self._cone(number, value, times, written) for times in (WHOLE, SMALL, NARROW)]
-        found = (self._way(number, value, *cone, readers) for cone in dict.fromkeys(cones) if cone[0])
+        found = (self._way(number, value, *cone, readers, share) for cone in dict.fromkeys(cones) if cone[0])
         ways = [
             way for way in found if all(v.tensor.nbytes * NARROW <= value.tensor.nbytes for v in way.fresh)
         ]
         if XLA in readers:  # which computes places in its own kernels, but is not made to read more
-            ways = [way for way in ways if not way.roots and not way.fresh]
+            ways = [way for way in ways if (few or not way.roots) and not way.fresh]
         return max(ways, key=lambda c: self._gain([c]), default=None)
 
     def _way(
@@ -141,11 +146,12 @@ class _Search:
         cone: tuple[Op, ...],
         roots: frozenset[Value],
         readers: frozenset[int],
+        share: float,
     ) -> _Candidate:
         large = frozenset(v for v in roots if v.tensor.nbytes * SMALL > value.tensor.nbytes)
         inside = {v for v in roots if v in self.producers and self.owner.get(self.producers[v]) == number}
         fresh = frozenset(inside.difference(self.plan.patterns[number].outputs))
-        return _Candidate(value, cone, roots, large, fresh, readers)
+        return _Candidate(value, cone, roots, large, fresh, readers, share)
 
     def _cone(
         self, number: int, value: Value, times: int, written: frozenset[Value] = frozenset()
@@ -178,11 +184,11 @@ class _Search:
 
     def _gain(self, group: Sequence[_Candidate]) -> float:
         """Seconds: a share of those that the saved bytes take, less those of computing again."""
-        added = sum(v.tensor.nbytes for v in frozenset().union(*(c.fresh for c in group)))
+        added: float = sum(v.tensor.nbytes for v in frozenset().union(*(c.fresh for c in group)))
         for reader, mine in _by_reader(group).items():
             known = set(self.plan.patterns[reader].inputs) if reader != XLA else set()
-            roots = {v for c in mine for v in c.roots}
-            added += sum(v.tensor.nbytes for v in roots - known)
+            roots = {v: c.share for c in mine for v in c.roots if v not in known}
+            added += sum(v.tensor.nbytes * share for v, share in roots.items())
         saved = sum(c.saved for c in group) - added
         seconds = (max(0.0, more - self._idle(reader)) for reader, more in self._computing(group).items())
         return SHARE * saved / self.machine.bandwidth(abs(saved)) - sum(seconds)
@@ -206,8 +212,11 @@ class _Search:
 
     def _computing(self, group: Iterable[_Candidate]) -> dict[int, float]:
         """Seconds that each reader computes again, without waiting for memory."""
-        ops = {reader: {op for c in mine for op in c.cone} for reader, mine in _by_reader(group).items()}
-        cycles = {reader: sum(work(op, self.machine) for op in found) for reader, found in ops.items()}
+        ops = {r: {op: c.share for c in mine for op in c.cone} for r, mine in _by_reader(group).items()}
+        cycles = {
+            reader: sum(share * work(op, self.machine) for op, share in found.items())
+            for reader, found in ops.items()
+        }
         return {reader: busy * self.machine.lane_cycle for reader, busy in cycles.items()}
 
 
@@ -217,6 +226,13 @@ def _by_reader(group: Iterable[_Candidate]) -> dict[int, list[_Candidate]]:
         for reader in c.readers:
             found.setdefault(reader, []).append(c)
     return found
+
+
+def _share(value: Value, users: Sequence[Op]) -> float:
+    """Of the value's elements, those that are read: not all, where parts are taken of it."""
+    if any(op.name not in PARTS or value in op.operands[1:] for op in users):
+        return 1.0
+    return sum(op.result.tensor.size for op in users) / value.tensor.size
 
 
 def _is_cheap(op: Op) -> bool:

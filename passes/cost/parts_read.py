@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from jstitch.ir.graph import Op, Value
+from jstitch.ir.ops.build import takes_part
 
-PARTS = ("stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.gather")
 LINE = 64  # bytes that come at once
 
 
@@ -22,21 +22,21 @@ def bytes_read(values: Collection[Value], readers: Mapping[Op, float]) -> float:
     for op, made in readers.items():
         for n, v in enumerate(op.operands):
             if v in values:
-                taken = _taken(op) if n == 0 and op.name in PARTS else v.tensor.nbytes
+                taken = _taken(op) if n == 0 and takes_part(op) else v.tensor.nbytes
                 found[v] = found.get(v, 0) + taken * made
     return sum(min(found.get(v, v.tensor.nbytes), v.tensor.nbytes) for v in values)
 
 
 def shares_made(ops: Sequence[Op], kept: Collection[Value]) -> dict[Op, float]:
     """Of the elements of each op, those that a kernel makes; {}: all are. kept: values in memory."""
-    if not any(op.name in PARTS for op in ops):
+    if not any(takes_part(op) for op in ops):
         return {}
     found: dict[Op, float] = {}
     needed = dict.fromkeys(kept, 1.0)
     for op in reversed(ops):
         share = found[op] = max((needed.get(v, 0.0) for v in op.results), default=1.0)
         for n, v in enumerate(op.operands):
-            if n == 0 and op.name in PARTS:
+            if n == 0 and takes_part(op):
                 needed[v] = min(1.0, needed.get(v, 0.0) + share * share_taken(op))
             else:
                 needed[v] = max(needed.get(v, 0.0), share)
@@ -45,7 +45,7 @@ def shares_made(ops: Sequence[Op], kept: Collection[Value]) -> dict[Op, float]:
 
 def share_taken(op: Op) -> float:
     """Of its first operand's elements, those that the op reads."""
-    return op.result.tensor.size / max(1, op.operands[0].tensor.size) if op.name in PARTS else 1.0
+    return op.result.tensor.size / max(1, op.operands[0].tensor.size) if takes_part(op) else 1.0
 
 
 def _taken(op: Op) -> int:
@@ -59,11 +59,8 @@ def _taken(op: Op) -> int:
 def _run(op: Op) -> int:
     """Elements of the part that lie side by side, at least; 0: there are none."""
     whole = op.operands[0].shape
-    match op.name:
-        case "stablehlo.slice":
-            sizes, steps = op.result.shape, op.attrs["strides"]
-        case _:
-            sizes, steps = op.attrs["slice_sizes"], (1,) * len(whole)
+    sizes: tuple[int, ...] = op.attrs.get("slice_sizes", op.result.shape)
+    steps = op.attrs.get("strides", (1,) * len(whole))
     run = 1
     for size, step, all_ in zip(reversed(sizes), reversed(steps), reversed(whole), strict=True):
         if step != 1:

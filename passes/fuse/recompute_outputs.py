@@ -20,13 +20,12 @@ from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OpClass, lookup
-from jstitch.ir.ops.build import keeps_order
+from jstitch.ir.ops.build import keeps_order, takes_part
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import Again, FusionPlan, Reason, is_free, make_patterns
 from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.cost.cost_model import work
-from jstitch.passes.cost.parts_read import PARTS
 from jstitch.passes.fuse.keep_patterns import cut_edges
 from jstitch.passes.fuse.plan_layers import partition_reason
 
@@ -230,7 +229,7 @@ def _by_reader(group: Iterable[_Candidate]) -> dict[int, list[_Candidate]]:
 
 def _share(value: Value, users: Sequence[Op]) -> float:
     """Of the value's elements, those that are read: not all, where parts are taken of it."""
-    if any(op.name not in PARTS or value in op.operands[1:] for op in users):
+    if any(not takes_part(op) or value in op.operands[1:] for op in users):
         return 1.0
     return sum(op.result.tensor.size for op in users) / value.tensor.size
 

@@ -22,8 +22,6 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.rewrite import map_frames
-from jstitch.passes.cost.cost_model import work
-from jstitch.passes.cost.parts_read import PARTS
 from jstitch.passes.graph.cse import cse
 from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.is_moved import IN_KERNELS
@@ -49,7 +47,7 @@ class _Search:
         self.returned = set(self.frame.outputs)
 
     def hoisted(self) -> Graph:
-        parts = (op for op in self.frame.ops if op.name in PARTS)
+        parts = filter(build.takes_part, self.frame.ops)
         found = {op: made for op in parts if (made := self._early(op))}
         if not found:
             return self.frame
@@ -72,9 +70,9 @@ class _Search:
 
     def _pays(self, made: list[Op], value: Value) -> bool:
         """Whether computing the part again takes less time than the value's bytes."""
-        seconds = sum(work(op, self.machine) for op in made) * self.machine.lane_cycle
+        cycles = sum(lookup(op.name).cpi * op.result.tensor.size for op in made)
         nbytes = value.tensor.nbytes
-        return seconds <= SHARE * nbytes / self.machine.bandwidth(nbytes)
+        return cycles * self.machine.lane_cycle <= SHARE * nbytes / self.machine.bandwidth(nbytes)
 
     def _wait(self, others: list[Op], part: Op) -> bool:
         """Whether kernels that have these ops wait for ops of no kernel that the part does not wait for."""
@@ -82,7 +80,7 @@ class _Search:
 
     def _is_narrow(self, value: Value) -> bool:
         """Whether all parts that are read of the value are small."""
-        parts = (op for op in self.users[value] if op.name in PARTS and op.operands[0] is value)
+        parts = (op for op in self.users[value] if build.takes_part(op) and op.operands[0] is value)
         return sum(op.result.tensor.size for op in parts) * NARROW <= value.tensor.size
 
     def _cone(self, value: Value) -> list[Op]:
@@ -111,8 +109,8 @@ class _Search:
         inside = set(cone)
         for op in cone:
             users = self.users.get(op.result, ())
-            parts = PARTS if op is cone[-1] else ()
-            yield from (user for user in users if user not in inside and user.name not in parts)
+            is_last = op is cone[-1]
+            yield from (u for u in users if u not in inside and not (is_last and build.takes_part(u)))
             if op.result in self.returned:
                 yield op
 

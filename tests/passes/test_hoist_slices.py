@@ -15,8 +15,9 @@ import jstitch
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
 from jstitch.ir.graph import Graph, Op
+from jstitch.ir.ops.build import takes_part
 from jstitch.ir.verify import check
-from jstitch.passes.cost.parts_read import PARTS, bytes_read, shares_made
+from jstitch.passes.cost.parts_read import bytes_read, shares_made
 from jstitch.passes.graph.canonicalize import canonicalize
 from jstitch.passes.graph.cse import cse
 from jstitch.passes.graph.hoist_slices import hoist_slices
@@ -51,7 +52,7 @@ def hoisted(f: Callable[..., Any], *args: Any) -> Graph:
 def of_parts(graph: Graph) -> list[Op | None]:
     """What makes the values that parts are taken of; None: an input."""
     producers = graph.producers()
-    return [producers.get(op.operands[0]) for op in graph.ops if op.name in PARTS]
+    return [producers.get(op.operands[0]) for op in graph.ops if takes_part(op)]
 
 
 def test_a_value_that_nobody_else_reads() -> None:

@@ -185,6 +185,11 @@ def keeps_order(op_: Op) -> bool:
     return is_broadcast(op_) or is_reshape(op_) or op_.name in ("stablehlo.slice", "stablehlo.pad")
 
 
+def takes_part(op_: Op) -> bool:
+    """Whether its result is a part of its first operand."""
+    return op_.name in ("stablehlo.slice", "stablehlo.dynamic_slice", "stablehlo.gather")
+
+
 def grows(op_: Op) -> bool:
     """Whether the op repeats its operand's elements."""
     return is_broadcast(op_) and op_.operands[0].tensor.size < op_.result.tensor.size

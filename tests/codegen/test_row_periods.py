@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 
 import jstitch
 from jstitch.codegen.cpu.emit import emit
-from jstitch.codegen.cpu.row_periods import in_periods, period_of
-from jstitch.codegen.kernel_ir import Lane
-from jstitch.ir.index import Var, var
+from jstitch.codegen.cpu.row_periods import period_of
+from jstitch.codegen.kernel_ir import ROW, Instr, Lane, Load
+from jstitch.codegen.map_kernel import map_nests
+from jstitch.ir.index import Var, add, const, floordiv, var
 from jstitch.passes.schedule.nest_rows import LEAST, LONGEST
 from tests.codegen.test_check_phases import kernels, shape
 
@@ -63,12 +65,17 @@ def test_no_division_is_left() -> None:
     assert "remainder_pos(place" not in inner
 
 
-def test_a_place_that_stays_divided_has_no_period() -> None:
-    """A row that is counted from elsewhere is no row's number."""
+def test_a_division_that_stays_leaves_one_loop() -> None:
+    """(r + 1) // 5 does not start again with the period of r % 88."""
     (lane,) = lanes(by_place, shape(9, 88, 4), shape(88, 4))
-    moved = in_periods(lane, var(Var("n", 9)), var(Var("r", 88)))
+    other = floordiv(add(var(Var(ROW, lane.rows)), const(1)), 5)
+
+    def further(i: Instr) -> Instr:
+        return replace(i, offset=add(i.offset, other)) if isinstance(i, Load) else i
+
+    changed = map_nests(lane, lambda nest: replace(nest, body=tuple(map(further, nest.body))))
     assert period_of(lane) == 88
-    assert period_of(moved) == 1
+    assert period_of(changed) == 1
 
 
 @settings(max_examples=12, deadline=None)

@@ -43,6 +43,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "blocks",
         "tf32",
         "memory_order",
+        "unroll_and_jam",
         "chains",
         "recurrences",
         *MEMORY,

@@ -22,7 +22,7 @@ PLANNERS = ("auto", "layers", "ilp", "dp", *PRESETS)
 SCHEMES = ("packing", "thread", "warp", "block")
 TECHNIQUES = (
     *("remote", "sharing", "shrinking", "columns", "chains", "recurrences", "blocks"),
-    *("tf32", "memory_order"),
+    *("tf32", "memory_order", "unroll_and_jam"),
     *("templates", "roofs", "footprints", "substitution", "seeds", "beams", "evaluator"),
 )
 """Parts of passes; those of the last line are the papers', and decide in the planners that have them."""

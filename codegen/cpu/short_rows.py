@@ -72,8 +72,21 @@ def _is_group(loop: ast.For, around: ast.For) -> bool:
         return False
     if most <= GROUP:
         return times is None or times >= LONG
-    stores = [n for n in inside if isinstance(n, ast.Call) and _name(n.func).startswith("store")]
-    return times is None and all(_name(around.target) in _names(n.args[1]) for n in stores)
+    calls = [n for n in inside if isinstance(n, ast.Call) and len(n.args) > 1]
+    stores = [n for n in calls if _name(n.func).startswith("store")]
+    row = _name(around.target)
+    if any(_stride(n.args[1], row) > SHORT for n in calls):
+        return False
+    return times is None and all(row in _names(n.args[1]) for n in stores)
+
+
+def _stride(place: ast.expr, loop: str) -> int:
+    """Elements from one turn of a loop to the next."""
+    for n in ast.walk(place):
+        match n:
+            case ast.BinOp(ast.Name(name), ast.Mult(), ast.Constant(int() as by)) if name == loop:
+                return by
+    return 0
 
 
 def _names(place: ast.expr) -> set[str]:

@@ -73,13 +73,15 @@ def _as_xla_is(known: Profile) -> Profile:
 
 
 def _restricted(profile: Profile, options: CompileOptions) -> Profile:
-    """Without columns, their blocks, memory's order, tf32, rows of more or fewer threads than a warp."""
+    """Without columns, their blocks, memory's order, jams, tf32, rows of more or of fewer threads."""
     if "columns" in options.without:
         profile = replace(profile, columns=False)
     if "blocks" in options.without:
         profile = replace(profile, column_blocks=False)
     if "memory_order" in options.without:
         profile = replace(profile, follows_memory=False)
+    if "unroll_and_jam" in options.without:
+        profile = replace(profile, jams=False)
     if (device := profile.machine.device) is None:
         return profile
     if "tf32" in options.without or os.environ.get(NO_TF32) == "0":
@@ -119,6 +121,7 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         ordered_rows=UNBOUNDED_ROWS,
         kept_first=True,
         follows_memory=False,
+        jams=False,
         blocks=False,
         seams=False,
         one_pass=True,

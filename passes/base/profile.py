@@ -24,9 +24,9 @@ class Profile:
     work that make a program worth its start. partial_rows: rows per program with column accumulators, at
     least; ordered_rows: at most, for each addition to what is large already costs digits.
     kept_first: loops over dimensions that a reduction keeps stand outside those that it reduces, so that
-    accumulators are scalars. follows_memory: else they go as what is added up lies in memory. blocks: long
-    sums in blocks. seams: loops cut where a concatenate changes sides.
-    one_pass: sums that wait for a mean or a maximum over rows are reduced together with it.
+    accumulators are scalars. follows_memory: else they go as what is added up lies in memory. jams: several
+    rows are added up in registers there. blocks: long sums in blocks. seams: loops cut where a concatenate
+    changes sides. one_pass: sums that wait for a mean or a maximum over rows are reduced together with it.
     variance_block: bytes of rows that stay in cache between their sum and their squares around it, or 0.
     combine_whole: elements up to which combining partial results is one row of one program. max_buffers:
     inputs and outputs of one kernel. least_threads, most_threads: that share a row. columns: programs may
@@ -50,6 +50,7 @@ class Profile:
     ordered_rows: int = 256
     kept_first: bool = False
     follows_memory: bool = True
+    jams: bool = True
     blocks: bool = True
     seams: bool = True
     one_pass: bool = False

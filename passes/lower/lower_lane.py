@@ -14,16 +14,17 @@ from jstitch.passes.base.row_access import ROWS
 from jstitch.passes.lower.build_nest import Place
 from jstitch.passes.lower.cut_rows import RowsPart
 from jstitch.passes.lower.follow_memory import Order, follow_memory
-from jstitch.passes.lower.loop_order import block_of, inner_dims, sums_floats
+from jstitch.passes.lower.lane_context import LaneContext
+from jstitch.passes.lower.loop_order import block_of, inner_dims
 from jstitch.passes.lower.merge_loops import merge_loops
 from jstitch.passes.lower.place_values import Placement, last_stage, place_values
 from jstitch.passes.lower.quote_lines import quote_lines
 from jstitch.passes.lower.trace_lane import Node
-from jstitch.passes.lower.write_nest import LaneContext, NestWriter, inits
+from jstitch.passes.lower.unroll_and_jam import jam, jammed_turns
+from jstitch.passes.lower.write_nest import NestWriter, inits
 from jstitch.passes.lower.write_out_turns import write_out_turns
 
 MOST_PIECES = 16  # of a nest that is cut at seams along two loops
-TOGETHER = 8, 4, 2  # elements of a sum outside what is kept, that are added up first
 
 
 @dataclass(eq=False, kw_only=True)
@@ -107,7 +108,8 @@ class LaneLowering(LaneContext):
 
     def _nests(self, nodes: list[Node], by_columns: bool) -> list[Nest]:
         nests = self._collapsed(nodes, by_columns) or self._split(nodes, by_columns)
-        fills = [self._first_fill(n) for n in nodes if self._read_modify_write(n)]
+        updated = [n for n in nodes if self._read_modify_write(n) and n not in self.at_once]
+        fills = [self._first_fill(n) for n in updated]
         return [nest for first in fills for nest in first] + nests
 
     def _collapsed(self, nodes: list[Node], by_columns: bool) -> list[Nest]:
@@ -132,10 +134,19 @@ class LaneLowering(LaneContext):
         cuts = self._cuts(writer, by_columns) if seams and self._may_go_on(nodes) else None
         if cuts is not None:
             return self._pieces(nodes, by_columns, {}, cuts)
-        together = None if blocks or writer.builder.conditions else self._together(nodes)
-        if together is None:
+        if blocks or writer.builder.conditions or not all(map(self._read_modify_write, nodes)):
             return write_out_turns(writer, nest) if seams else [nest]
-        return [NestWriter(self, nodes, by_columns, collapse=False, together=together).write()]
+        return self._jammed(writer, nest)
+
+    def _jammed(self, writer: NestWriter, nest: Nest) -> list[Nest]:
+        """Sums into tiles, a few elements or all of them in a turn."""
+        turns = jammed_turns(writer, nest) if self.view.group.profile.jams else {}
+        if not turns:
+            return [nest]
+        summed = {d for n in writer.nodes for d in n.op.attrs["dimensions"] if d in writer.inner}
+        if all(turns.get(d) == writer.shape[d] for d in summed):
+            self.at_once |= {*writer.nodes}
+        return [again.write() for again in jam(writer, turns)]
 
     def _cuts(self, writer: NestWriter, by_columns: bool) -> tuple[str, list[int]] | None:
         """Where the nest is better cut; a loop in blocks is looked at without them: a piece has its own."""
@@ -188,19 +199,6 @@ class LaneLowering(LaneContext):
             else:
                 found += write_out_turns(writer, nest)
         return found
-
-    def _together(self, nodes: list[Node]) -> tuple[int, int] | None:
-        """The outermost dimension, where floats are summed over it into tiles, and how many at once.
-
-        Each addition to what is large already costs digits, and a load and a store.
-        """
-        n, *others = nodes
-        if others or not self._read_modify_write(n) or self.loop_order(n).suffix or not sums_floats(n.op):
-            return None
-        d = self._inner(nodes)[0]
-        if d not in n.op.attrs["dimensions"]:
-            return None
-        return next(((d, k) for k in TOGETHER if n.domain[d] % k == 0 and n.domain[d] > k), None)
 
     def _may_go_on(self, nodes: list[Node]) -> bool:
         """Whether sums may be left and taken up again: what they are kept in rounds nothing."""

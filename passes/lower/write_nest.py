@@ -6,9 +6,10 @@ sum over dim 1 of [8, 4096], row r      ->   for i: for j: part += x[r * 4096 + 
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from jstitch.codegen.kernel_ir import (
     OTHER,
@@ -30,32 +31,15 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Index, Var, add, const, delinearize, linearize, mul, var
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import data_operands, identities, prefix_rank
-from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder, Place, Written, literal
+from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder, literal
+from jstitch.passes.lower.by_pairs import by_pairs
 from jstitch.passes.lower.divide_loops import loop_name, run_name, runs_of, seams_of
-from jstitch.passes.lower.follow_memory import Order
-from jstitch.passes.lower.loop_order import LoopOrder, inner_dims, loop_order, sums_floats
-from jstitch.passes.lower.place_values import LaneView
+from jstitch.passes.lower.lane_context import LaneContext
+from jstitch.passes.lower.loop_order import inner_dims, sums_floats
 from jstitch.passes.lower.trace_lane import Node
 
-
-@dataclass(eq=False, kw_only=True)
-class LaneContext:
-    """What the nests of one lane share. stores: memory of outputs and spills. tiles: memory in the arena.
-
-    written: memory of other tensors that values are written into. orders: of the loops of nodes' nests, by
-    dimension, where they are not the dimensions'.
-    """
-
-    view: LaneView
-    stores: Mapping[Value, Place]
-    written: Mapping[Value, Sequence[Written]] = field(default_factory=dict)
-    names: Callable[[], str]
-    tiles: dict[Value, Place] = field(default_factory=dict)
-    orders: dict[Node, Order] = field(default_factory=dict)
-
-    def loop_order(self, n: Node) -> LoopOrder:
-        """How the loops of a reduction's nest are nested."""
-        return loop_order(n, self.view.group, self.orders.get(n, ()))
+Turns = Mapping[int, int]
+"""Elements of a loop's turn, by dimension."""
 
 
 def inits(op: Op) -> tuple[Value, ...]:
@@ -65,7 +49,7 @@ def inits(op: Op) -> tuple[Value, ...]:
 class NestWriter:
     """Loops over one domain, and the instructions of the nodes that share them.
 
-    ranges: where loops are cut, turns of this piece. together: elements of a loop's turn.
+    ranges: where loops are cut, turns of this piece. together: turns of several elements.
     """
 
     def __init__(
@@ -76,10 +60,10 @@ class NestWriter:
         collapse: bool,
         ranges: Mapping[str, tuple[int, int]] | None = None,
         runs: Mapping[int, int] | None = None,
-        together: tuple[int, int] | None = None,
+        together: Turns | None = None,
     ) -> None:
         group = lane.view.group
-        self.together = together
+        self.together = together or {}
         self.lane, self.nodes, self.group = lane, nodes, group
         self.rows, self.shape = group.rows, nodes[0].domain
         self.collapse, self.ranges, self.cut_runs = collapse, ranges or {}, runs or {}
@@ -106,7 +90,13 @@ class NestWriter:
         self.after: list[Instr] = []
         self.combines: list[Combine] = []
         self._running: dict[tuple[Buffer, Index], Ref] = {}
-        self._steps: dict[tuple[Node, tuple[Index, ...]], tuple[int, list[Atomic] | None]] = {}
+        self._steps: dict[tuple[Node, tuple[Index, ...]], list[list[Atomic]]] = {}
+
+    def again(self, ranges: Mapping[str, tuple[int, int]], together: Turns | None) -> NestWriter:
+        """A writer of the same nest, with these pieces of its loops and such turns."""
+        return NestWriter(
+            self.lane, self.nodes, self.unrolled, self.collapse, ranges, self.cut_runs, together
+        )
 
     # -- indices --------------------------------------------------------------------------------------
 
@@ -125,11 +115,11 @@ class NestWriter:
         """The loop over a dimension (-1: the whole row) or the piece of it, and the index of its elements."""
         name = loop_name(d)
         lo, hi = self.ranges.get(name, (0, size))
-        each = self.together[1] if self.together and self.together[0] == d else 1
+        each = self.together.get(d, 1)
         if d in self.cut_runs:
             return add(self._run_loops(d, hi - lo, each), const(lo))
         turns = (hi - lo) // each
-        sums = d >= 0 and name in self.ranges and any(n.roots for n in self.nodes)
+        sums = d >= 0 and each == 1 and name in self.ranges and any(n.roots for n in self.nodes)
         if turns > 1 or sums:
             self.loops.append(Loop(Var(name, turns), 0, turns))
         return add(mul(var(Var(name, turns)), each), const(lo))
@@ -184,16 +174,12 @@ class NestWriter:
         )
 
     def _turns(self) -> Iterator[None]:
-        """For each element that one turn of a loop takes together."""
-        if self.together is None:
+        """For each element that one turn of the loops takes together."""
+        first = {d: self.inner[d] for d in self.together}
+        for places in itertools.product(*map(range, self.together.values())):
+            self.inner |= {d: add(first[d], const(k)) for d, k in zip(first, places, strict=True)}
             yield
-            return
-        d, count = self.together
-        first = self.inner[d]
-        for k in range(count):
-            self.inner[d] = add(first, const(k))
-            yield
-        self.inner[d] = first
+        self.inner |= first
 
     def _store(self, n: Node, row: Index) -> None:
         index = self.index(n.value.shape, row)
@@ -315,23 +301,21 @@ class NestWriter:
 
     def _update(self, n: Node, kept: tuple[Index, ...], elements: list[Atomic]) -> None:
         """Accumulators in memory: load, combine, store (once per step where rows are unrolled)."""
-        together = self.together[1] if self.together else self.group.step if self.unrolled else 1
-        if together > 1 and (n.is_partial or self.together) and sums_floats(n.op):
-            taken = self._step_sum(n, kept, elements, together)
+        together = math.prod(self.together.values())
+        if self.unrolled and not self.together:
+            together = self.group.step
+        if together > 1 and (self.together or (n.is_partial and sums_floats(n.op))):
+            taken = self._of_step(n, kept, elements, together)
             if taken is None:
                 return
             elements = taken
         targets = [self._targets(n, v, kept) for v in n.op.results]
         depths = [self._update_depth(n, v) for v in n.op.results]
-        if n.is_partial or self.lane.loop_order(n).outer:
-            places = zip(targets, depths, strict=True)
-            old: list[Atomic] = [
-                self._running.get(t[0]) or self.builder.read(*t[0], depth) for t, depth in places
-            ]
-        else:
-            old = [self.builder.value(init, ()) for init in inits(n.op)]
+        goes_on = n.is_partial or (self.lane.loop_order(n).outer and n not in self.lane.at_once)
+        places = zip(targets, depths, inits(n.op), strict=True)
+        old = [self._running.get(t) or self._before(t, d, init, goes_on) for (t, *_), d, init in places]
         values = zip(self._combine(n.op, old, elements, free=together == 1), depths, strict=True)
-        new = [self.builder.let(value, depth) for value, depth in values]
+        new = [self.builder.let(*placed) for placed in values]
         for found, value in zip(targets, new, strict=True):
             if found[0] in self._running:
                 self._drop_stores(found)
@@ -341,15 +325,17 @@ class NestWriter:
         if n.is_partial and all(t[0][0] not in c.buffers for c in self.combines for t in targets):
             self.combines.append(self._across(n, tuple(self._name("total") for _ in targets)))
 
-    def _step_sum(self, n: Node, kept: tuple[Index, ...], new: list[Atomic], k: int) -> list[Atomic] | None:
-        """k values are added up before they are added to what is large already; None before the last."""
-        left, sums = self._steps.pop((n, kept), (k, None))
-        if sums is not None:
-            new = [self.builder.let(e, len(self.loops)) for e in self._combine(n.op, sums, new)]
-        if left == 1:
-            return new
-        self._steps[n, kept] = left - 1, new
-        return None
+    def _before(self, target: tuple[Buffer, Index], depth: int, init: Value, goes_on: bool) -> Atomic:
+        return self.builder.read(*target, depth) if goes_on else self.builder.value(init, ())
+
+    def _of_step(self, n: Node, kept: tuple[Index, ...], new: list[Atomic], k: int) -> list[Atomic] | None:
+        """k elements as one, before they meet what is large already; None before the last."""
+        taken = self._steps.setdefault((n, kept), [])
+        taken.append(new)
+        return by_pairs(self._steps.pop((n, kept)), partial(self._both, n.op)) if len(taken) == k else None
+
+    def _both(self, op: Op, left: Sequence[Atomic], right: Sequence[Atomic]) -> list[Atomic]:
+        return [self.builder.let(e, len(self.loops)) for e in self._combine(op, left, right)]
 
     def _update_depth(self, n: Node, v: Value) -> int:
         """Loops around an update; one number for a whole program grows once for each row."""

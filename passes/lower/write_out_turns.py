@@ -5,7 +5,7 @@ i in 0..512, reads x[i // 2]    ->    i in 0..256, reads x[i], makes the element
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from jstitch.codegen.kernel_ir import Nest
 from jstitch.passes.lower.divide_loops import loop_name, run_name, together_of
@@ -34,18 +34,11 @@ def write_out_turns(writer: NestWriter, nest: Nest) -> list[Nest]:
 def _together(writer: NestWriter, d: int, count: int, size: int) -> Iterator[NestWriter]:
     """Turns of so many elements of the dimension; what is left has turns of one."""
     if d in writer.cut_runs:
-        yield _again(writer, writer.ranges, (d, count))
+        yield writer.again(writer.ranges, {d: count})
         return
     name = loop_name(d)
     lo, hi = writer.ranges.get(name, (0, size))
     last = hi - (hi - lo) % count
-    yield _again(writer, {**writer.ranges, name: (lo, last)}, (d, count))
+    yield writer.again({**writer.ranges, name: (lo, last)}, {d: count})
     if last < hi:
-        yield _again(writer, {**writer.ranges, name: (last, hi)}, None)
-
-
-def _again(
-    writer: NestWriter, ranges: Mapping[str, tuple[int, int]], together: tuple[int, int] | None
-) -> NestWriter:
-    loops = writer.unrolled, writer.collapse, ranges, writer.cut_runs
-    return NestWriter(writer.lane, writer.nodes, *loops, together)
+        yield writer.again({**writer.ranges, name: (last, hi)}, None)

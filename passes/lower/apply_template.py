@@ -173,7 +173,7 @@ def _fix_block(group: Group, schedule: OpSchedule) -> None:
 
 def _fix(group: Group, schedule: OpSchedule, choice: RowChoice) -> None:
     step = choice.step or 1
-    if group.rows % step or choice.programs > group.rows // step:
+    if (group.rows % step and not group.may_rest) or choice.programs > group.rows // step:
         parts = f"{choice.programs} programs of {step} rows a step"
         raise TemplateError(f"at most {group.rows} rows, in whole steps", parts, where=str(schedule))
     most = group.profile.most_threads

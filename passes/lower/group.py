@@ -55,6 +55,16 @@ class Group:
         return Reduction.INNER in found
 
     @property
+    def rest(self) -> int:
+        """Rows that fill no step, which have a lane of their own."""
+        return self.rows % self.step
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether some rows may have a lane of their own: nothing is added up over all of them."""
+        return self.profile.row_step > 1 and not (self.accumulates or self.products or self.flat)
+
+    @property
     def products(self) -> list[Op]:
         """Sums that are a product of matrices."""
         return [op for op in self.ops if ROWS in op.attrs and is_reduction(op)]
@@ -108,18 +118,20 @@ def choose_steps(groups: Iterable[Group]) -> None:
 def choose_short_rows(groups: Iterable[Group], outputs: Collection[Value]) -> None:
     """Several rows at a time where rows are short: a row's sums and divisions do not wait for the last one's.
 
-    Not of so few elements that vectors are made of many rows. On CPUs; a GPU has teams for that.
+    Not of so few elements that vectors are made of many rows. On CPUs; a GPU has teams for that. Rows that
+    fill no step have a lane of their own, which is as much text again: steps are whole where they can be.
 
     outputs: what goes to memory.
     """
     for group in groups:
-        if group.profile.row_step == 1 or group.step > 1 or group.accumulates or group.products:
+        if group.step > 1 or not group.may_rest:
             continue
         stores = any(v in outputs and v.tensor.size > group.rows for op in group.ops for v in op.results)
         shortest = SHORT if stores else GATHERED
         if group.reduces_rows and shortest < group.largest // group.rows <= LONGEST:
             most = group.rows // (TURNS * group.programs)
-            group.step = next((s for s in AT_A_TIME if s <= most and group.rows % s == 0), 1)
+            whole = (s for s in AT_A_TIME if s <= most and group.rows % s == 0)
+            group.step = next(whole, next((s for s in AT_A_TIME if s <= most), 1))
 
 
 def _choose_product_rows(group: Group) -> None:

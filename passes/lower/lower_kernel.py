@@ -18,7 +18,7 @@ from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import Update
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, InStrips, Place, Written
-from jstitch.passes.lower.cut_rows import cut_rows
+from jstitch.passes.lower.cut_rows import RowsPart, cut_rows
 from jstitch.passes.lower.describe_template import template_of
 from jstitch.passes.lower.fit_lane import LaneFit, Placed
 from jstitch.passes.lower.form_groups import Grouping
@@ -27,7 +27,7 @@ from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.loop_pattern import loop_of
 from jstitch.passes.lower.lower_recurrence import lower_recurrence
 from jstitch.passes.lower.order_scratch import order_scratch
-from jstitch.passes.lower.place_tiles import ALIGN, tile_priority
+from jstitch.passes.lower.place_tiles import ALIGN, Tiles, tile_priority
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.plan_shared_memory import Priority
 from jstitch.template import OpSchedule, Template
@@ -157,17 +157,39 @@ class _KernelLowering:
         kept = (self.grouping.spilled, self.places, self.written)
         stored = {v for op in ops for v in op.results if any(v in memory for memory in kept)}
         budget = group.arena_bytes if self.limit is None else self.limit
+        steps = RowsPart(0, group.rows - group.rest, 0, group.programs) if group.rest else None
         view = LaneView(
-            group, ops, self.producers, self.order, ready, stored, budget, shared=self.formed.shared
+            group,
+            ops,
+            self.producers,
+            self.order,
+            ready,
+            stored,
+            budget,
+            shared=self.formed.shared,
+            part=steps,
         )
         tiles, schedules = self.fit.steps(view)
         if view.shared is None and (found := self._reading_less(view, tiles.lane)) is not None:
             tiles, schedules = found
         self.schedules += schedules
-        self.arena += tiles.buffers
-        self.arena_bytes = max(self.arena_bytes, tiles.nbytes)
+        self._take_room(tiles)
+        if group.rest:
+            return [tiles.lane, self._rest(view)]
         parts = cut_rows(tiles.lane) if self.profile.seams and not group.fixed else []
         return [self.fit.fit(replace(view, part=part))[0].lane for part in parts] or [tiles.lane]
+
+    def _rest(self, view: LaneView) -> Lane:
+        """The rows that fill no step, one at a time."""
+        group = view.group
+        last = RowsPart(group.rows - group.rest, group.rows, group.programs, 1)
+        tiles, _ = self.fit.fit(replace(view, group=replace(group, step=1), part=last))
+        self._take_room(tiles)
+        return tiles.lane
+
+    def _take_room(self, tiles: Tiles) -> None:
+        self.arena += tiles.buffers
+        self.arena_bytes = max(self.arena_bytes, tiles.nbytes)
 
     def _reading_less(self, view: LaneView, lane: Lane) -> Placed | None:
         """The lane without tiles of what can be computed again, where the rows it reads need their room."""

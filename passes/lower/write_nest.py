@@ -75,7 +75,7 @@ class NestWriter:
         self.inner = self._inner_loops()
         depths = {loop.var.name: n + 1 for n, loop in enumerate(self.loops)}
         stepped = group.step > 1
-        first = mul(var(Var(STEP, self.rows // group.step)), group.step)
+        first = mul(var(Var(STEP, (high - low) // group.step)), group.step)  # where low is 0
         self.row = first if self.unrolled else add(var(Var(ROW, high - low)), const(low))
         self.builder = NestBuilder(
             lane.view.producers,

@@ -138,6 +138,18 @@ def test_programs_and_steps() -> None:
     assert check_kernel(kernel) == ()
 
 
+def test_rows_that_fill_no_step_have_a_lane_of_their_own() -> None:
+    kernel = lower(softmax(), "reduce_0[GRID_2-THREAD_5, THREAD]S;")
+    assert [(lane.rows, lane.programs, lane.step) for lane in kernel.phases[0].lanes] == [
+        (20, 2, 5),
+        (4, 1, 1),
+    ]
+    assert check_kernel(kernel) == ()
+    (first, *_), again = lower(softmax(509)).phases, lower(softmax(509), str(lower(softmax(509)).template))
+    assert [lane.rows for lane in first.lanes] == [504, 5]
+    assert print_kernel(again) == print_kernel(lower(softmax(509)))
+
+
 def test_what_is_not_shared_is_computed_again() -> None:
     kept, again = lower(softmax()), lower(softmax(), "divide_0[GRID_24, THREAD];")
     assert len(kept.arena) == len(again.arena) + 1
@@ -157,7 +169,7 @@ def test_threads_reach_the_emitter() -> None:
         ("tanh_0[GRID_2, THREAD];", "the name of an op of the pattern, found 'tanh_0'"),
         ("reduce_0[GRID_2, THREAD]S; divide_0[GRID_3, THREAD];", "one way to share the rows"),
         ("reduce_0[GRID_48, THREAD]S;", "at most 24 rows"),
-        ("reduce_0[GRID_2-THREAD_5, THREAD]S;", "at most 24 rows, in whole steps"),
+        ("reduce_0[GRID_2-THREAD_16, THREAD]S;", "at most 24 rows, in whole steps"),
     ],
 )
 def test_templates_that_do_not_fit(text: str, message: str) -> None:

@@ -16,7 +16,9 @@ from jstitch.passes.lower.tile_rows import Products, StepTile, step_tiles
 
 MOST_THREADS = 1024
 VECTOR = 4  # elements of a row for each thread, at least
-LONGEST = 128  # elements of rows, of which there are several at a time
+LONGEST = 1024  # elements of rows of which there are several at a time
+STREAMED = 128  # of rows that are waited for
+CACHED = 1 << 25  # bytes of a tensor, times those of an element, for which memory takes no longer than sums
 AT_A_TIME = tuple(sorted(range(4, 33), key=lambda rows: abs(rows - 8)))
 TURNS = 4  # of each program, at least: they are to be of about one length
 
@@ -118,8 +120,9 @@ def choose_steps(groups: Iterable[Group]) -> None:
 def choose_short_rows(groups: Iterable[Group], outputs: Collection[Value]) -> None:
     """Several rows at a time where rows are short: a row's sums and divisions do not wait for the last one's.
 
-    Not of so few elements that vectors are made of many rows. On CPUs; a GPU has teams for that. Rows that
-    fill no step have a lane of their own, which is as much text again: steps are whole where they can be.
+    Not of so few elements that vectors are made of many rows, nor long ones that come from memory. On CPUs; a
+    GPU has teams for that. Rows that fill no step have a lane of their own, which is as much text again:
+    steps are whole where they can be.
 
     outputs: what goes to memory.
     """
@@ -128,10 +131,18 @@ def choose_short_rows(groups: Iterable[Group], outputs: Collection[Value]) -> No
             continue
         stores = any(v in outputs and v.tensor.size > group.rows for op in group.ops for v in op.results)
         shortest = SHORT if stores else GATHERED
-        if group.reduces_rows and shortest < group.largest // group.rows <= LONGEST:
+        if group.reduces_rows and shortest < group.largest // group.rows <= _longest(group, outputs):
             most = group.rows // (TURNS * group.programs)
             whole = (s for s in AT_A_TIME if s <= most and group.rows % s == 0)
             group.step = next(whole, next((s for s in AT_A_TIME if s <= most), 1))
+
+
+def _longest(group: Group, outputs: Collection[Value]) -> int:
+    """Elements of a row of which there are several at a time: of one after another memory never rests."""
+    made = {v for op in group.ops for v in op.results}
+    read = {v for op in group.ops for v in op.operands} - made
+    moved = {v.tensor for v in (*read, *made.intersection(outputs)) if v.tensor.size == group.largest}
+    return STREAMED if any(t.nbytes * t.dtype.itemsize > CACHED for t in moved) else LONGEST
 
 
 def _choose_product_rows(group: Group) -> None:

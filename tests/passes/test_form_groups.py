@@ -96,7 +96,8 @@ def largest(x: Any) -> Any:
         (centred, (509, 64), {504: 8, 5: 1}),  # a prime
         (centred, (17, 64), {16: 4, 1: 1}),
         (centred, (512, 8), {512: 1}),
-        (centred, (512, 129), {512: 1}),
+        (centred, (512, 129), {512: 8}),
+        (centred, (512, 1025), {512: 1}),
         (centred, (24, 64), {24: 6}),
         (centred, (2, 64), {2: 1}),
         (largest, (512, 32), {512: 1}),
@@ -111,3 +112,22 @@ def test_short_rows_are_taken_several_at_a_time(
     assert {lane.rows: lane.step for phase in made(f, shape).phases for lane in phase.lanes} == expected
     on_gpu = made(f, shape, H200_PROFILE)
     assert {lane.step for phase in on_gpu.phases for lane in phase.lanes} == {1}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "expected"),
+    [
+        ("float32", (1 << 15, 256), 1),
+        ("float32", (1 << 15, 64), 8),
+        ("bfloat16", (1 << 15, 256), 8),
+        ("bfloat16", (1 << 17, 256), 1),
+    ],
+)
+def test_long_rows_that_come_from_memory_are_taken_one_by_one(
+    dtype: str, shape: tuple[int, ...], expected: int
+) -> None:
+    """Of 16 bits what is computed takes longer than memory for more of them."""
+    text = jax.jit(centred).lower(jax.ShapeDtypeStruct(shape, dtype)).as_text()
+    graph = import_module(parse_module(text))
+    kernel = lower_kernel("k", graph.ops, graph.inputs, graph.outputs, CPU_PROFILE)
+    assert {lane.step for phase in kernel.phases for lane in phase.lanes} == {expected}

@@ -173,6 +173,7 @@ def _fix_block(group: Group, schedule: OpSchedule) -> None:
 
 def _fix(group: Group, schedule: OpSchedule, choice: RowChoice) -> None:
     step = choice.step or 1
+    group.fixed = choice.programs
     if (group.rows % step and not group.may_rest) or choice.programs > group.rows // step:
         parts = f"{choice.programs} programs of {step} rows a step"
         raise TemplateError(f"at most {group.rows} rows, in whole steps", parts, where=str(schedule))
@@ -181,6 +182,5 @@ def _fix(group: Group, schedule: OpSchedule, choice: RowChoice) -> None:
         wanted = f"a power of two of threads, at most {most}"
         raise TemplateError(wanted, str(choice.threads), where=str(schedule))
     group.step = step
-    group.fixed = choice.programs
     group.threads = choice.threads
     group.exact = choice.threads > 0

@@ -63,8 +63,11 @@ class Group:
 
     @property
     def may_rest(self) -> bool:
-        """Whether some rows may have a lane of their own: nothing is added up over all of them."""
-        return self.profile.row_step > 1 and not (self.accumulates or self.products or self.flat)
+        """Whether some rows may have a lane of their own, and a share of what programs add up over all."""
+        sums = any(is_reduction(op) and reduction(op, self.rows) is Reduction.CROSS for op in self.ops)
+        if self.profile.row_step == 1 or self.accumulates or self.products or self.flat:
+            return False
+        return self.programs > 1 or not sums
 
     @property
     def products(self) -> list[Op]:

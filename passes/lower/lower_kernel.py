@@ -157,7 +157,8 @@ class _KernelLowering:
         kept = (self.grouping.spilled, self.places, self.written)
         stored = {v for op in ops for v in op.results if any(v in memory for memory in kept)}
         budget = group.arena_bytes if self.limit is None else self.limit
-        steps = RowsPart(0, group.rows - group.rest, 0, group.programs) if group.rest else None
+        whole = group.rows - group.rest
+        steps = RowsPart(0, whole, 0, max(1, group.programs - 1)) if group.rest else None
         view = LaneView(
             group,
             ops,
@@ -182,7 +183,7 @@ class _KernelLowering:
     def _rest(self, view: LaneView) -> Lane:
         """The rows that fill no step, one at a time."""
         group = view.group
-        last = RowsPart(group.rows - group.rest, group.rows, group.programs, 1)
+        last = RowsPart(group.rows - group.rest, group.rows, max(1, group.programs - 1), 1)
         tiles, _ = self.fit.fit(replace(view, group=replace(group, step=1), part=last))
         self._take_room(tiles)
         return tiles.lane

@@ -68,7 +68,15 @@ OPTIONAL_PASSES = (
     ),
     *("merge_patterns", "choose_schedules", "hand_over"),
     *("weigh_cuts", "recompute_outputs", "split_prologues", "pack_patterns", "tile_chains"),
-    *("nest_rows", "bound_exponents", "divide_by_invariants", "tile_products", "round_products"),
+    *(
+        "block_transposes",
+        "block_transposes",
+        "nest_rows",
+        "bound_exponents",
+        "divide_by_invariants",
+        "tile_products",
+        "round_products",
+    ),
     *("stream_results", "pair_halves", "prefetch_rows", "time_phases"),
     *("in_strips", "widen_teams", "prefetch_turns"),
 )

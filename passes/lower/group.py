@@ -20,6 +20,7 @@ LONGEST = 1024  # elements of rows of which there are several at a time
 STREAMED = 128  # of rows that are waited for
 CACHED = 1 << 25  # bytes of a tensor, times those of an element, for which memory takes no longer than sums
 AT_A_TIME = tuple(sorted(range(4, 33), key=lambda rows: abs(rows - 8)))
+LANE_BYTES, TILES = 4, 4  # of an element on chip; of a row that may be kept there
 TURNS = 4  # of each program, at least: they are to be of about one length
 
 
@@ -135,7 +136,8 @@ def choose_short_rows(groups: Iterable[Group], outputs: Collection[Value]) -> No
         stores = any(v in outputs and v.tensor.size > group.rows for op in group.ops for v in op.results)
         shortest = SHORT if stores else GATHERED
         if group.reduces_rows and shortest < group.largest // group.rows <= _longest(group, outputs):
-            most = group.rows // (TURNS * group.programs)
+            row = group.largest // group.rows * LANE_BYTES
+            most = min(group.rows // (TURNS * group.programs), group.profile.arena_bytes // (TILES * row))
             whole = (s for s in AT_A_TIME if s <= most and group.rows % s == 0)
             group.step = next(whole, next((s for s in AT_A_TIME if s <= most), 1))
 

@@ -59,7 +59,8 @@ def lower_kernel(
         if updates:
             raise CannotLowerError("the kernel of a loop writes no part of a larger tensor")
         return lower_recurrence(name, ops, inputs, outputs, profile, arena_bytes)
-    formed = form_pattern(ops, outputs, profile, updates, template)
+    bounded = profile if arena_bytes is None else replace(profile, arena_bytes=arena_bytes)
+    formed = form_pattern(ops, outputs, bounded, updates, template)
     return _KernelLowering(name, formed, inputs, outputs, profile, arena_bytes, share, shrink, updates).run()
 
 

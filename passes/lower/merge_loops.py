@@ -12,15 +12,12 @@ index of the nest has both or neither, and nothing is done between them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from dataclasses import replace
 
-from jstitch.codegen.kernel_ir import ROW, Accumulator, Instr, Loop, Nest
-from jstitch.ir.expr import Call, Const, Number, Ref, move_numbers, numbers
+from jstitch.codegen.kernel_ir import ROW, Loop, Nest
+from jstitch.codegen.move_indices import Part, changed, indices
 from jstitch.ir.index import Atom, Clamp, Dynamic, FloorDiv, Index, Mod, Var, atoms, const, substitute, var
-
-Part = TypeVar("Part", bound=Instr | Accumulator)
 
 
 def merge_loops(nest: Nest) -> Nest:
@@ -34,20 +31,11 @@ def _mergeable(nest: Nest) -> Iterator[int]:
     """Loops that are one with the next one inside."""
     parts = (*nest.accumulators, *nest.instructions)
     busy = {part.depth for part in parts}
-    found = [index for part in parts for index in _indices(part)]
+    found = [index for part in parts for index in indices(part)]
     for place, (outer, inner) in enumerate(itertools.pairwise(nest.loops)):
         plain = all(type(loop) is Loop and loop.lo == 0 and loop.var.name != ROW for loop in (outer, inner))
         if plain and place + 1 not in busy and all(_goes_on(e, outer, inner) for e in found):
             yield place
-
-
-def _indices(part: Instr | Accumulator) -> Iterator[Index]:
-    for f in fields(part):
-        match getattr(part, f.name):
-            case Index() as index:
-                yield index
-            case Const() | Ref() | Number() | Call() as value:
-                yield from numbers(value)
 
 
 def _goes_on(e: Index, outer: Loop, inner: Loop) -> bool:
@@ -76,24 +64,13 @@ def _merged(nest: Nest, place: int) -> Nest:
     def moved(e: Index) -> Index:
         return substitute(e, here.get)
 
-    def changed(part: Part) -> Part:
-        return _changed(part, moved, part.depth - (part.depth > place))
+    def shifted(part: Part) -> Part:
+        return changed(part, moved, part.depth - (part.depth > place))
 
     return replace(
         nest,
         loops=(*nest.loops[:place], one, *nest.loops[place + 2 :]),
-        accumulators=tuple(map(changed, nest.accumulators)),
-        body=tuple(map(changed, nest.body)),
-        after=tuple(map(changed, nest.after)),
+        accumulators=tuple(map(shifted, nest.accumulators)),
+        body=tuple(map(shifted, nest.body)),
+        after=tuple(map(shifted, nest.after)),
     )
-
-
-def _changed(part: Part, moved: Callable[[Index], Index], depth: int) -> Part:
-    found: dict[str, Any] = {"depth": depth}
-    for f in fields(part):
-        match getattr(part, f.name):
-            case Index() as index:
-                found[f.name] = moved(index)
-            case Const() | Ref() | Number() | Call() as value:
-                found[f.name] = move_numbers(value, moved)
-    return replace(part, **found)

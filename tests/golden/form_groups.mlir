@@ -44,10 +44,10 @@ func.func @main(%x: tensor<2048x768xf32>, %dy: tensor<2048x768xf32>) -> (tensor<
 // CHECK-NEXT{LITERAL}:         for i1 in [0, 768):
 // CHECK-NEXT{LITERAL}:           v4 = a1[q * 3072 + i1]
 // CHECK-NEXT{LITERAL}:           v5 = a1[q * 3072 + i1 + 768]
-// CHECK-NEXT{LITERAL}:           v6 = add_reassoc(v4, v5)
-// CHECK-NEXT{LITERAL}:           v7 = a1[q * 3072 + i1 + 1536]
-// CHECK-NEXT{LITERAL}:           v8 = add_reassoc(v6, v7)
-// CHECK-NEXT{LITERAL}:           v9 = a1[q * 3072 + i1 + 2304]
+// CHECK-NEXT{LITERAL}:           v6 = a1[q * 3072 + i1 + 1536]
+// CHECK-NEXT{LITERAL}:           v7 = a1[q * 3072 + i1 + 2304]
+// CHECK-NEXT{LITERAL}:           v8 = add_reassoc(v4, v5)
+// CHECK-NEXT{LITERAL}:           v9 = add_reassoc(v6, v7)
 // CHECK-NEXT{LITERAL}:           v10 = add_reassoc(v8, v9)
 // CHECK-NEXT{LITERAL}:           v11 = s0[p * 768 + i1]
 // CHECK-NEXT{LITERAL}:           v12 = v11 + v10
@@ -62,18 +62,18 @@ func.func @main(%x: tensor<2048x768xf32>, %dy: tensor<2048x768xf32>) -> (tensor<
 // CHECK-NEXT{LITERAL}:           for i1 in [0, 768):
 // CHECK-NEXT{LITERAL}:             v3 = s0[i0 * 6144 + i1]
 // CHECK-NEXT{LITERAL}:             v4 = s0[i0 * 6144 + i1 + 768]
-// CHECK-NEXT{LITERAL}:             v5 = add_reassoc(v3, v4)
-// CHECK-NEXT{LITERAL}:             v6 = s0[i0 * 6144 + i1 + 1536]
-// CHECK-NEXT{LITERAL}:             v7 = add_reassoc(v5, v6)
-// CHECK-NEXT{LITERAL}:             v8 = s0[i0 * 6144 + i1 + 2304]
-// CHECK-NEXT{LITERAL}:             v9 = add_reassoc(v7, v8)
-// CHECK-NEXT{LITERAL}:             v10 = s0[i0 * 6144 + i1 + 3072]
-// CHECK-NEXT{LITERAL}:             v11 = add_reassoc(v9, v10)
-// CHECK-NEXT{LITERAL}:             v12 = s0[i0 * 6144 + i1 + 3840]
-// CHECK-NEXT{LITERAL}:             v13 = add_reassoc(v11, v12)
-// CHECK-NEXT{LITERAL}:             v14 = s0[i0 * 6144 + i1 + 4608]
-// CHECK-NEXT{LITERAL}:             v15 = add_reassoc(v13, v14)
-// CHECK-NEXT{LITERAL}:             v16 = s0[i0 * 6144 + i1 + 5376]
+// CHECK-NEXT{LITERAL}:             v5 = s0[i0 * 6144 + i1 + 1536]
+// CHECK-NEXT{LITERAL}:             v6 = s0[i0 * 6144 + i1 + 2304]
+// CHECK-NEXT{LITERAL}:             v7 = s0[i0 * 6144 + i1 + 3072]
+// CHECK-NEXT{LITERAL}:             v8 = s0[i0 * 6144 + i1 + 3840]
+// CHECK-NEXT{LITERAL}:             v9 = s0[i0 * 6144 + i1 + 4608]
+// CHECK-NEXT{LITERAL}:             v10 = s0[i0 * 6144 + i1 + 5376]
+// CHECK-NEXT{LITERAL}:             v11 = add_reassoc(v3, v4)
+// CHECK-NEXT{LITERAL}:             v12 = add_reassoc(v5, v6)
+// CHECK-NEXT{LITERAL}:             v13 = add_reassoc(v7, v8)
+// CHECK-NEXT{LITERAL}:             v14 = add_reassoc(v9, v10)
+// CHECK-NEXT{LITERAL}:             v15 = add_reassoc(v11, v12)
+// CHECK-NEXT{LITERAL}:             v16 = add_reassoc(v13, v14)
 // CHECK-NEXT{LITERAL}:             v17 = add_reassoc(v15, v16)
 // CHECK-NEXT{LITERAL}:             v18 = o1[i1]
 // CHECK-NEXT{LITERAL}:             v19 = v18 + v17

@@ -28,15 +28,15 @@ func.func @main(%x: tensor<1024x512xf32>, %k: tensor<64x512xf32>) -> tensor<1024
 // CHECK-NEXT{LITERAL}:   scratch s1: tensor<f32>
 // CHECK-NEXT{LITERAL}:   reduce_0.partial[GRID_2, GRID];
 // CHECK-NEXT{LITERAL}:   reduce_0[THREAD];
-// CHECK-NEXT{LITERAL}:   reduce_1[GRID_32, THREAD]S;
-// CHECK-NEXT{LITERAL}:   exponential_0[GRID_32, THREAD]S;
-// CHECK-NEXT{LITERAL}:   reduce_2[GRID_32, THREAD]S;
-// CHECK-NEXT{LITERAL}:   multiply_0[GRID_32, THREAD];
-// CHECK-NEXT{LITERAL}:   arena: 2176 bytes per program, scratch: 128 bytes
+// CHECK-NEXT{LITERAL}:   reduce_1[GRID_32-THREAD_8, THREAD]S;
+// CHECK-NEXT{LITERAL}:   exponential_0[GRID_32-THREAD_8, THREAD]S;
+// CHECK-NEXT{LITERAL}:   reduce_2[GRID_32-THREAD_8, THREAD]S;
+// CHECK-NEXT{LITERAL}:   multiply_0[GRID_32-THREAD_8, THREAD];
+// CHECK-NEXT{LITERAL}:   arena: 16512 bytes per program, scratch: 128 bytes
 // CHECK-NEXT{LITERAL}:   arena t0: tensor<1x1xf32> bytes [0, 4)
-// CHECK-NEXT{LITERAL}:   arena t0: tensor<1x1xf32> bytes [0, 4)
-// CHECK-NEXT{LITERAL}:   arena t1: tensor<1x512xf32> bytes [64, 2112)
-// CHECK-NEXT{LITERAL}:   arena t2: tensor<1x1xf32> bytes [2112, 2116)
+// CHECK-NEXT{LITERAL}:   arena t0: tensor<8x1xf32> bytes [0, 32)
+// CHECK-NEXT{LITERAL}:   arena t1: tensor<8x512xf32> bytes [64, 16448)
+// CHECK-NEXT{LITERAL}:   arena t2: tensor<8x1xf32> bytes [16448, 16480)
 // CHECK-NEXT{LITERAL}:   phase 0: 2,166 ns on one core
 // CHECK-NEXT{LITERAL}:     lane: 32768 rows, 1 per step, 2 programs, work 32768
 // CHECK-NEXT{LITERAL}:       stage 0 (once): start the partial sums
@@ -60,44 +60,44 @@ func.func @main(%x: tensor<1024x512xf32>, %k: tensor<64x512xf32>) -> tensor<1024
 // CHECK-NEXT{LITERAL}:           acc1 = add_reassoc(acc1, v0)
 // CHECK-NEXT{LITERAL}:         t0[0] = acc1
 // CHECK-NEXT{LITERAL}:         s1[0] = acc1
-// CHECK-NEXT{LITERAL}:   phase 2: 129,266 ns on one core
-// CHECK-NEXT{LITERAL}:     lane: 1024 rows, 1 per step, 32 programs, work 5767168
+// CHECK-NEXT{LITERAL}:   phase 2: 129,253 ns on one core
+// CHECK-NEXT{LITERAL}:     lane: 1024 rows, 8 per step, 32 programs, work 5767168
 // CHECK-NEXT{LITERAL}:       stage 0: reduce maximum
 // CHECK-NEXT{LITERAL}:         // reduce: -:9
-// CHECK-NEXT{LITERAL}:         prefetch lines [0, 10) of a1's 2048 bytes of the next step
-// CHECK-NEXT{LITERAL}:         for r in [0, 1):
+// CHECK-NEXT{LITERAL}:         prefetch lines [0, 85) of a1's 16384 bytes of the next step
+// CHECK-NEXT{LITERAL}:         for r in [0, 8):
 // CHECK-NEXT{LITERAL}:           acc1 = float32(-inf)
 // CHECK-NEXT{LITERAL}:           for i1 in [0, 512):
 // CHECK-NEXT{LITERAL}:             v0 = a1[r * 512 + i1]
 // CHECK-NEXT{LITERAL}:             acc1 = max_reassoc(acc1, v0)
-// CHECK-NEXT{LITERAL}:           t0[0] = acc1
+// CHECK-NEXT{LITERAL}:           t0[-q * 8 + r] = acc1
 // CHECK-NEXT{LITERAL}:       stage 1: exponential, reduce add
 // CHECK-NEXT{LITERAL}:         // broadcast_in_dim: -:11
 // CHECK-NEXT{LITERAL}:         // subtract: -:12
 // CHECK-NEXT{LITERAL}:         // exponential: -:13
 // CHECK-NEXT{LITERAL}:         // reduce: -:14
-// CHECK-NEXT{LITERAL}:         prefetch lines [10, 21) of a1's 2048 bytes of the next step
-// CHECK-NEXT{LITERAL}:         v3 = t0[0]
-// CHECK-NEXT{LITERAL}:         for r in [0, 1):
+// CHECK-NEXT{LITERAL}:         prefetch lines [85, 170) of a1's 16384 bytes of the next step
+// CHECK-NEXT{LITERAL}:         for r in [0, 8):
+// CHECK-NEXT{LITERAL}:           v3 = t0[-q * 8 + r]
 // CHECK-NEXT{LITERAL}:           acc6 = float32(0.0)
 // CHECK-NEXT{LITERAL}:           for i1 in [0, 512):
 // CHECK-NEXT{LITERAL}:             v2 = a1[r * 512 + i1]
 // CHECK-NEXT{LITERAL}:             v4 = v2 - v3
 // CHECK-NEXT{LITERAL}:             v5 = exp_nonpositive(v4)
-// CHECK-NEXT{LITERAL}:             t1[i1] = v5
+// CHECK-NEXT{LITERAL}:             t1[-q * 4096 + r * 512 + i1] = v5
 // CHECK-NEXT{LITERAL}:             acc6 = add_reassoc(acc6, v5)
-// CHECK-NEXT{LITERAL}:           t2[0] = acc6
+// CHECK-NEXT{LITERAL}:           t2[-q * 8 + r] = acc6
 // CHECK-NEXT{LITERAL}:       stage 2: multiply
 // CHECK-NEXT{LITERAL}:         // broadcast_in_dim: -:16
 // CHECK-NEXT{LITERAL}:         // divide: -:17
 // CHECK-NEXT{LITERAL}:         // broadcast_in_dim: -:18
 // CHECK-NEXT{LITERAL}:         // multiply: -:19
-// CHECK-NEXT{LITERAL}:         prefetch lines [21, 32) of a1's 2048 bytes of the next step
-// CHECK-NEXT{LITERAL}:         v8 = t2[0]
+// CHECK-NEXT{LITERAL}:         prefetch lines [170, 256) of a1's 16384 bytes of the next step
 // CHECK-NEXT{LITERAL}:         v10 = s1[0]
-// CHECK-NEXT{LITERAL}:         for r in [0, 1):
+// CHECK-NEXT{LITERAL}:         for r in [0, 8):
+// CHECK-NEXT{LITERAL}:           v8 = t2[-q * 8 + r]
 // CHECK-NEXT{LITERAL}:           for i1 in [0, 512):
-// CHECK-NEXT{LITERAL}:             v7 = t1[i1]
+// CHECK-NEXT{LITERAL}:             v7 = t1[-q * 4096 + r * 512 + i1]
 // CHECK-NEXT{LITERAL}:             v9 = divide_invariant(v7, v8)
 // CHECK-NEXT{LITERAL}:             v11 = v9 * v10
 // CHECK-NEXT{LITERAL}:             o0[r * 512 + i1] = v11

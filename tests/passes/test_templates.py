@@ -141,7 +141,7 @@ def test_programs_and_steps() -> None:
 def test_rows_that_fill_no_step_have_a_lane_of_their_own() -> None:
     kernel = lower(softmax(), "reduce_0[GRID_2-THREAD_5, THREAD]S;")
     assert [(lane.rows, lane.programs, lane.step) for lane in kernel.phases[0].lanes] == [
-        (20, 2, 5),
+        (20, 1, 5),
         (4, 1, 1),
     ]
     assert check_kernel(kernel) == ()

@@ -14,12 +14,11 @@ What is computed goes in vectors too. Stores stand alone in either direction.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from jstitch.codegen.kernel_ir import (
     CACHE_LINE,
     ROW,
-    Buffer,
     Instr,
     Kernel,
     Lane,
@@ -50,13 +49,6 @@ def _lane(lane: Lane) -> Lane:
     return replace(lane, stages=tuple(stages))
 
 
-@dataclass(frozen=True)
-class _Access:
-    buffer: Buffer
-    offset: Index
-    written: bool
-
-
 def _blocked(nest: Nest) -> Iterator[Nest]:
     found = _across(nest)
     if found is None:
@@ -64,8 +56,7 @@ def _blocked(nest: Nest) -> Iterator[Nest]:
         return
     place, block = found
     whole = nest.loops[place].hi // block * block
-    if whole:
-        yield _block(nest, place, 0, whole // block, block)
+    yield _block(nest, place, 0, whole // block, block)
     if whole < nest.loops[place].hi:
         yield _block(nest, place, whole, 1, nest.loops[place].hi - whole)
 
@@ -76,16 +67,16 @@ def _across(nest: Nest) -> tuple[int, int] | None:
         return None
     if not all(type(i) in (Let, Load, Store) for i in nest.body):
         return None
+    loaded = {i.buffer for i in nest.body if isinstance(i, Load)}
+    if any(isinstance(i, Store) and i.buffer in loaded for i in nest.body):
+        return None  # a turn may go on from what another one has stored
     inner, deepest = nest.loops[-1], len(nest.loops)
-    accesses = [
-        _Access(i.buffer, i.offset, isinstance(i, Store))
-        for i in nest.body
-        if isinstance(i, Load | Store) and i.depth == deepest
-    ]
+    accesses = [i for i in nest.body if isinstance(i, Load | Store) and i.depth == deepest]
     for place, loop in enumerate(nest.loops[:-1]):
         if loop.var.name == ROW or not (_is_plain(loop) and _is_plain(inner)) or inner.hi <= SHORT:
             continue
-        read = [a for a in accesses if not a.written and _is_across(a.offset, loop.var, inner.var)]
+        reads = [a for a in accesses if isinstance(a, Load)]
+        read = [a for a in reads if _is_across(a.offset, loop.var, inner.var)]
         spread = [a for a in accesses if dict(a.offset.terms).get(loop.var, 0) not in (0, 1)]
         if not read or len(spread) > len(read) or not _is_free(nest, loop.var, inner.var):
             continue
@@ -116,9 +107,8 @@ def _block(nest: Nest, place: int, first: int, count: int, block: int) -> Nest:
     """Blocks of the loop's elements from the first on, with a block's own loop innermost."""
     loop = nest.loops[place]
     outer, inner = Var(loop.var.name, count), Var(loop.var.name + BLOCK, block)
-    here: dict[Atom, Index] = {
-        loop.var: add(add(mul(var(outer), block), var(inner)), const(first)),
-    }
+    start = mul(var(outer), block) if count > 1 else const(0)
+    here: dict[Atom, Index] = {loop.var: add(add(start, var(inner)), const(first))}
     loops = [*nest.loops]
     loops[place : place + 1] = [Loop(outer, 0, count)] if count > 1 else []
     around = len(loops) + 1
@@ -126,6 +116,4 @@ def _block(nest: Nest, place: int, first: int, count: int, block: int) -> Nest:
     def moved(i: Instr) -> Instr:
         return changed(i, lambda e: substitute(e, here.get), i.depth if i.depth <= place else around)
 
-    if count == 1:
-        here[loop.var] = add(var(inner), const(first))
     return replace(nest, loops=(*loops, Loop(inner, 0, block)), body=tuple(map(moved, nest.body)))

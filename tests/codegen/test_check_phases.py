@@ -81,7 +81,7 @@ def attention(q: Array, k: Array, v: Array) -> Array:
 
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], Sequence[jax.ShapeDtypeStruct]]] = {
-    "rows": (norm, (shape(1024, 768),)),
+    "rows": (norm, (shape(1024, 1536),)),
     "tiles": (tiles_of_rows, (shape(4096, 24),)),
     "blocks": (two_types, (shape(40001),)),
     "packed": (updates, (shape(512),) * 3),

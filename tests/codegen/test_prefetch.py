@@ -41,15 +41,15 @@ def kernel_from(f: Callable[..., Array], *args: jax.ShapeDtypeStruct) -> Kernel:
 
 
 def test_the_next_row_is_asked_for_once_line_by_line() -> None:
-    text = source_of(kernel_of(softmax, 1024, 768))
+    text = source_of(kernel_of(softmax, 1024, 1536))
     ranges = re.findall(
-        r"for k in range\((\d+), (\d+)\):\n +prefetch\(b0, r \* 3072 \+ k \* 64 \+ 3072\)", text
+        r"for k in range\((\d+), (\d+)\):\n +prefetch\(b0, r \* 6144 \+ k \* 64 \+ 6144\)", text
     )
-    assert [k for lo, hi in ranges for k in range(int(lo), int(hi))] == list(range(3072 // 64))
+    assert [k for lo, hi in ranges for k in range(int(lo), int(hi))] == list(range(6144 // 64))
     assert len(ranges) == 3
 
 
-@pytest.mark.parametrize("shape", [(128, 768), (65536, 8), (64, 50000)], ids=["cached", "short", "long"])
+@pytest.mark.parametrize("shape", [(128, 1536), (65536, 8), (64, 50000)], ids=["cached", "short", "long"])
 def test_rows_that_need_no_prefetch_have_none(shape: tuple[int, int]) -> None:
     assert "prefetch" not in source_of(kernel_of(softmax, *shape))
 
@@ -60,19 +60,19 @@ def gelu_residual_norm(x: Array, residual: Array) -> Array:
 
 
 def test_results_are_asked_for_before_a_heavy_first_stage() -> None:
-    x = jax.ShapeDtypeStruct((1024, 768), jnp.float32)
+    x = jax.ShapeDtypeStruct((1024, 1536), jnp.float32)
     text = source_of(kernel_from(gelu_residual_norm, x, x))
-    (asked,) = re.finditer(r"for k in range\(0, 48\):\n +prefetch\((b\d), r \* 3072 \+ k \* 64\)", text)
+    (asked,) = re.finditer(r"for k in range\(0, 96\):\n +prefetch\((b\d), r \* 6144 \+ k \* 64\)", text)
     assert asked.end() < text.index("tanh(", text.index("def phase0"))
-    assert f"store_f32({asked[1]}, r * 768" in text
+    assert f"store_f32({asked[1]}, r * 1536" in text
     assert text.count("prefetch(") == 1 + 2 * 2  # two arguments in two stages
 
 
 def test_results_in_the_place_of_an_argument_are_not_asked_for() -> None:
-    x = jax.ShapeDtypeStruct((1024, 768), jnp.float32)
+    x = jax.ShapeDtypeStruct((1024, 1536), jnp.float32)
     kernel = kernel_from(gelu_residual_norm, x, x)
-    assert "r * 3072 + k * 64)" in source_of(kernel)
-    assert "r * 3072 + k * 64)" not in source_of(replace(kernel, aliases={0: 0}))
+    assert "r * 6144 + k * 64)" in source_of(kernel)
+    assert "r * 6144 + k * 64)" not in source_of(replace(kernel, aliases={0: 0}))
 
 
 @pytest.mark.parametrize("cache", [0, 1 << 40], ids=["streamed", "kept"])
@@ -80,17 +80,17 @@ def test_single_rows_are_asked_for_however_short_the_pauses(
     monkeypatch: pytest.MonkeyPatch, cache: int
 ) -> None:
     monkeypatch.setattr(stream_results, "last_level_cache", lambda: cache)
-    text = source_of(kernel_of(lambda x: x - x.max(-1, keepdims=True), 1024, 768))
-    assert "r * 3072 + k * 64 + 3072" in text
+    text = source_of(kernel_of(lambda x: x - x.max(-1, keepdims=True), 1024, 1536))
+    assert "r * 6144 + k * 64 + 6144" in text
     assert ("stream(" in text) == (cache == 0)
 
 
 def test_rows_without_a_pause_are_not_asked_for() -> None:
-    assert "prefetch" not in source_of(kernel_of(lambda x: x.max(-1), 1024, 768))
+    assert "prefetch" not in source_of(kernel_of(lambda x: x.max(-1), 1024, 1536))
 
 
 def test_the_last_row_asks_for_memory_past_the_end_and_nothing_happens() -> None:
-    x = np.random.default_rng(0).standard_normal((1024, 768), np.float32)
+    x = np.random.default_rng(0).standard_normal((1024, 1536), np.float32)
     np.testing.assert_allclose(jstitch.jit(softmax)(x), jax.jit(softmax)(x), rtol=1e-5, atol=1e-9)
 
 

@@ -70,7 +70,6 @@ OPTIONAL_PASSES = (
     *("weigh_cuts", "recompute_outputs", "split_prologues", "pack_patterns", "tile_chains"),
     *(
         "block_transposes",
-        "block_transposes",
         "nest_rows",
         "bound_exponents",
         "divide_by_invariants",

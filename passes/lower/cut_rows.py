@@ -30,6 +30,12 @@ class RowsPart:
     programs: int
 
 
+def rest_apart(rows: int, step: int, programs: int) -> tuple[RowsPart, RowsPart] | None:
+    """Whole steps and the rows that fill none, which are the last program's; None where all fill steps."""
+    whole, shared = rows - rows % step, max(1, programs - 1)
+    return (RowsPart(0, whole, 0, shared), RowsPart(whole, rows, shared, 1)) if whole < rows else None
+
+
 def cut_rows(lane: Lane) -> list[RowsPart]:
     """Parts of the rows, whole vectors all but the last; empty where the lane is better whole."""
     if not lane.flat or lane.rows < FEW:

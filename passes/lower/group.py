@@ -58,13 +58,8 @@ class Group:
         return Reduction.INNER in found
 
     @property
-    def rest(self) -> int:
-        """Rows that fill no step, which have a lane of their own."""
-        return self.rows % self.step
-
-    @property
     def may_rest(self) -> bool:
-        """Whether some rows may have a lane of their own, and a share of what programs add up over all."""
+        """Whether rows that fill no step may have a lane, and a share of what programs add up over all."""
         sums = any(is_reduction(op) and reduction(op, self.rows) is Reduction.CROSS for op in self.ops)
         if self.profile.row_step == 1 or self.accumulates or self.products or self.flat:
             return False

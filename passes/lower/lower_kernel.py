@@ -18,7 +18,7 @@ from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import Update
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, InStrips, Place, Written
-from jstitch.passes.lower.cut_rows import RowsPart, cut_rows
+from jstitch.passes.lower.cut_rows import RowsPart, cut_rows, rest_apart
 from jstitch.passes.lower.describe_template import template_of
 from jstitch.passes.lower.fit_lane import LaneFit, Placed
 from jstitch.passes.lower.form_groups import Grouping
@@ -158,8 +158,7 @@ class _KernelLowering:
         kept = (self.grouping.spilled, self.places, self.written)
         stored = {v for op in ops for v in op.results if any(v in memory for memory in kept)}
         budget = group.arena_bytes if self.limit is None else self.limit
-        whole = group.rows - group.rest
-        steps = RowsPart(0, whole, 0, max(1, group.programs - 1)) if group.rest else None
+        apart = rest_apart(group.rows, group.step, group.programs)
         view = LaneView(
             group,
             ops,
@@ -169,23 +168,21 @@ class _KernelLowering:
             stored,
             budget,
             shared=self.formed.shared,
-            part=steps,
+            part=apart[0] if apart else None,
         )
         tiles, schedules = self.fit.steps(view)
         if view.shared is None and (found := self._reading_less(view, tiles.lane)) is not None:
             tiles, schedules = found
         self.schedules += schedules
         self._take_room(tiles)
-        if group.rest:
-            return [tiles.lane, self._rest(view)]
+        if apart:
+            return [tiles.lane, self._rest(view, apart[1])]
         parts = cut_rows(tiles.lane) if self.profile.seams and not group.fixed else []
         return [self.fit.fit(replace(view, part=part))[0].lane for part in parts] or [tiles.lane]
 
-    def _rest(self, view: LaneView) -> Lane:
+    def _rest(self, view: LaneView, part: RowsPart) -> Lane:
         """The rows that fill no step, one at a time."""
-        group = view.group
-        last = RowsPart(group.rows - group.rest, group.rows, max(1, group.programs - 1), 1)
-        tiles, _ = self.fit.fit(replace(view, group=replace(group, step=1), part=last))
+        tiles, _ = self.fit.fit(replace(view, group=replace(view.group, step=1), part=part))
         self._take_room(tiles)
         return tiles.lane
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from jstitch.codegen.cpu.short_rows import SHORT
 from jstitch.codegen.kernel_ir import (
     CACHE_LINE,
     ROW,
@@ -33,7 +34,6 @@ from jstitch.codegen.map_kernel import map_lanes
 from jstitch.codegen.move_indices import changed, indices
 from jstitch.ir.index import Atom, Index, Var, add, atoms, const, mul, substitute, var
 
-SHORT = 8  # turns of an innermost loop that is written out
 BLOCK = "b"
 
 

@@ -133,6 +133,7 @@ def test_passes_that_programs_need_are_not_optional() -> None:
     needed = {"gate", "trim_patterns", "restrict_schemes", "divide_phases", "canonicalize", "dce"}
     assert needed.isdisjoint(OPTIONAL_PASSES)
     assert set(OPTIONAL_PASSES) <= set(NAMES)
+    assert len({*TECHNIQUES, *OPTIONAL_PASSES}) == len(TECHNIQUES) + len(OPTIONAL_PASSES)
     with pytest.raises(OptionError, match="divide_phases"):
         CompileOptions(without=("divide_phases",))
 

@@ -10,6 +10,7 @@ from jstitch.codegen.cpu.build import register_or_warn as _register_cpu
 from jstitch.device_spec import DeviceSpec
 from jstitch.errors import CannotFuseError, JstitchError, JstitchWarning
 from jstitch.frontend.control import fuse_together, no_fuse
+from jstitch.frontend.races import race_now
 from jstitch.frontend.stitch import stitch
 from jstitch.options import CompileOptions
 from jstitch.options import wanted_log as _wanted_log
@@ -49,6 +50,7 @@ __all__ = [
     "last_report",
     "no_fuse",
     "plan",
+    "race_now",
     "record_count",
     "stitch",
     "stitch_count",

@@ -81,6 +81,13 @@ OPTIONAL_PASSES = (
 )
 """Passes without which programs are right all the same."""
 TUNES = ("model", "off", "measure")
+ELSEWHERE = frozenset(
+    (
+        *("dump_dir", "reproducer_dir", "print_after", "cache_dir", "keep_plans", "race_seconds"),
+        *("async_compile", "export_kernels", "strict"),
+    )
+)
+"""Options that say where things go and when, not what is made."""
 _PREFIX = "JSTITCH_"
 _LOG = "LOG"
 _TRUE = ("1", "true", "yes", "on")
@@ -152,6 +159,8 @@ class CompileOptions:
     faster than XLA's own on this device, once. tune_seconds: most seconds of measuring for one function.
     ask_seconds: most seconds, as estimated by their ops, of compiling programs to see what one function with
     matrix products costs by XLA:GPU, with kernels and without; 0 takes the model's word.
+    race_seconds: most seconds of racing one function with kernels against XLA's own version, on this CPU, in
+    the background, once: kernels that are slower are left out when it is compiled again. 0 never races.
     templates: schedules tried per kernel, of which the one that is modelled to be fastest is built.
     template: how kernels are to be divided, in the notation of docs/schedules.md: every kernel that has all
     of the ops it names is built exactly so, or not at all.
@@ -177,6 +186,7 @@ class CompileOptions:
     tune: str = _knob("TUNE", "model", str)
     tune_seconds: float = _knob("TUNE_SECONDS", 20.0, _number)
     ask_seconds: float = _knob("ASK_SECONDS", 30.0, _number)
+    race_seconds: float = _knob("RACE_SECONDS", 3.0, _number)
     templates: int = _knob("TEMPLATES", 1, _count)
     template: str | None = _knob("TEMPLATE", None, _text)
     plan: str | None = _knob("PLAN", None, _text)
@@ -205,6 +215,7 @@ class CompileOptions:
             _check("without", technique, (*TECHNIQUES, *OPTIONAL_PASSES))
         self._check_seconds("tune_seconds", "0 never measures")
         self._check_seconds("ask_seconds", "0 never asks")
+        self._check_seconds("race_seconds", "0 never races")
         if self.templates < 1:
             raise OptionError(
                 "templates to be at least 1", str(self.templates), hint="1 takes the first schedule"
@@ -238,6 +249,12 @@ class CompileOptions:
         if "templates" in self.without:
             return 1
         return max(self.templates, PRESETS.get(self.planner, 1))
+
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """Fields that what is made depends on, but for the target and what is checked on the way."""
+        names = (field.name for field in dataclasses.fields(self))
+        return {n: getattr(self, n) for n in names if n not in ELSEWHERE | {"target", "verify"}}
 
     def replace(self, **changes: Any) -> CompileOptions:
         """A copy with these fields changed."""

@@ -23,6 +23,8 @@ os.environ.setdefault("JSTITCH_CALIBRATED", "0")
 os.environ.setdefault("JSTITCH_KEEP_PLANS", "0")
 # Nor asks anybody XLA what it makes of a program, a second each, but where a test says so.
 os.environ.setdefault("JSTITCH_ASK_SECONDS", "0")
+# Nor does anybody race in the background.
+os.environ.setdefault("JSTITCH_RACE_SECONDS", "0")
 # Kernels built by an earlier run are taken from here; the user's own cache is left alone.
 ONCE = ("benchmarks", "calibration", "codegen", "passes")
 _CACHE = Path(__file__).parent.parent / ".pytest_cache" / "jstitch-kernels"

@@ -23,7 +23,7 @@ from jstitch.errors import CannotFuseError, OptionError, ParseError
 from jstitch.frontend.exporter import export_module
 from jstitch.frontend.mlir import ir
 from jstitch.ir.graph import Graph
-from jstitch.options import CompileOptions
+from jstitch.options import ELSEWHERE, CompileOptions
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.named_pass import blamed
 from jstitch.passes.named_passes import default_passes
@@ -34,13 +34,6 @@ from jstitch.runtime.whole_file import write_text
 SCHEMA = 1
 _FIRST = f"// jstitch reproducer {SCHEMA}: jstitch opt --run-reproducer THIS_FILE"
 _COMMENT = "// "
-_ELSEWHERE = frozenset(
-    (
-        *("dump_dir", "reproducer_dir", "print_after", "cache_dir"),
-        *("async_compile", "export_kernels", "strict"),
-    )
-)
-"""Options that say where things go and when, not what is made."""
 _EXPECTED = "a file that JSTITCH_REPRODUCER_DIR or --reproducer wrote"
 
 
@@ -68,7 +61,7 @@ class Crash:
 
     def compile_options(self) -> CompileOptions:
         """Raises OptionError for options that there are not."""
-        known = {f.name for f in fields(CompileOptions)} - _ELSEWHERE
+        known = {f.name for f in fields(CompileOptions)} - ELSEWHERE
         if unknown := sorted(set(self.options) - known):
             raise OptionError(f"options among {', '.join(sorted(known))}", ", ".join(unknown))
         read: dict[str, Any] = {
@@ -109,7 +102,7 @@ def kept_options(context: Context) -> dict[str, Any]:
     """As JSON has them."""
     device = context.machine.device
     kept = {
-        f.name: getattr(context.options, f.name) for f in fields(CompileOptions) if f.name not in _ELSEWHERE
+        f.name: getattr(context.options, f.name) for f in fields(CompileOptions) if f.name not in ELSEWHERE
     }
     known = device is not None and find_spec(device.name) == device
     return {**kept, "target": "cpu" if device is None else device.name if known else asdict(device)}

@@ -89,6 +89,7 @@ def rewrite_divided(
             backend,
             donated=donated,
             arguments=own,
+            divided=True,
         )
         if new is not None:
             sdy.ReturnOp(new)

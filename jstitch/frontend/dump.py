@@ -143,6 +143,11 @@ class Dump:
         if self.seen is not None and other.seen is not None and why is not None:
             self.seen.become(other.seen if is_other else None, why)
 
+    def stays(self, why: Reason) -> None:
+        """XLA's own after all."""
+        if self.seen is not None:
+            self.seen.become(None, why)
+
     @property
     def is_looked_at(self) -> bool:
         """Whether somebody looks at how decisions are made, or checks each step."""

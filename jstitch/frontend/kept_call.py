@@ -19,7 +19,7 @@ import logging
 import os
 import pickle
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,7 +33,7 @@ from jstitch.ir.graph import Graph, Op
 from jstitch.ir.ops import KERNEL
 from jstitch.ir.ops.build import is_splat
 from jstitch.passes.base.context import Context
-from jstitch.passes.base.op_keys import graph_text, user_lines
+from jstitch.passes.base.op_keys import graph_text, places_text, user_lines
 from jstitch.runtime.cache import KernelCache, Label, kernel_store
 from jstitch.runtime.report import note, noted
 from jstitch.runtime.telemetry import logger
@@ -104,29 +104,41 @@ def kept_call(
     name: str,
     dump: Dump,
     backend: Backend,
-    *,
-    donated: Mapping[int, int | None],
-    arguments: Collection[int] | None,
+    deciding: Callable[[], str],
     taken: Collection[str],
 ) -> KeptCall | None:
     """None where decisions depend on more than a key says, or where somebody looks at how they are made.
 
-    Arguments as for `rewrite.rewrite_graph`.
+    deciding: gives `deciding_key`. taken: names of the program's other kernels.
     """
     options = context.options
     depends = options.tune == "measure" or options.plan is not None or options.template is not None
     watched = dump.is_looked_at or logger("fusion").isEnabledFor(logging.DEBUG)
     if depends or watched or not options.keep_plans:
         return None
-    parts = (
+    key = _hash(deciding(), options, name, sorted(taken), places_text(graph))
+    return KeptCall(graph, name, key, kernel_store(options.cache_dir), backend, options.cache_dir)
+
+
+def deciding_key(
+    graph: Graph,
+    context: Context,
+    backend: Backend,
+    donated: Mapping[int, int | None],
+    arguments: Collection[int] | None,
+) -> str:
+    """A hash of all that a call's kernels depend on, but for their names and the user's lines. Arguments as for `kept_call`."""
+    return _hash(
         *(planned_with(), backend.environment(), *map(os.environ.get, ("XLA_FLAGS", NO_TF32))),
-        *(repr(options), repr(replace(context.profile, reread_bytes=None))),
-        *(name, sorted(donated.items()), arguments and sorted(arguments), sorted(taken)),
+        *(context.options.deciding, replace(context.profile, reread_bytes=None)),
+        *(sorted(donated.items()), arguments and sorted(arguments)),
         graph_text(graph),
         *(op.source.operation for op in graph.walk() if isinstance(op.source, Source)),
     )
-    key = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
-    return KeptCall(graph, name, key, kernel_store(options.cache_dir), backend, options.cache_dir)
+
+
+def _hash(*parts: object) -> str:
+    return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
 
 
 # -- entries -----------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ same arrays: what one of them gives away comes back as its results, and the next
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -59,23 +60,36 @@ class Measurer:
 
     def race(self, rivals: Rivals, seconds: float, most_bytes: int | None) -> Race:
         """Raises UnmeasuredError when the rivals need more memory than `most_bytes`, or than is free."""
-        return apart(lambda stop: self._race(rivals, seconds, most_bytes, stop))
 
-    def _race(self, rivals: Rivals, seconds: float, most_bytes: int | None, stop: Callable[[], bool]) -> Race:
+        def run(stop: Callable[[], bool]) -> Race:
+            steps = self.ready(rivals, most_bytes)
+            with fed(steps, rivals, self.device):
+                return race(steps, seconds, stop)
+
+        return apart(run)
+
+    def ready(self, rivals: Rivals, most_bytes: int | None) -> list[Step]:
+        """Compiled, on this thread. Errors as of `race`."""
         steps = [self._compile(program, rivals) for program in rivals.programs]
         _check_memory(steps, most_bytes, free_bytes(self.device))
-        arrays = make_arguments(rivals.arguments, self.device)
-        for step in steps:
-            step.feed(arrays)
-        try:
-            return race(steps, seconds, stop)
-        finally:
-            for step in steps:
-                step.feed([])
+        return steps
 
     def _compile(self, program: Program, rivals: Rivals) -> Step:
         kept = self._kept.get(program) if rivals.turns == 1 else None
         return kept or Step(program, self.device, rivals.donated, rivals.turns)
+
+
+@contextmanager
+def fed(steps: Sequence[Step], rivals: Rivals, device: Any, seed: int = 0) -> Iterator[None]:
+    """With random arguments, the same for all of them."""
+    arrays = make_arguments(rivals.arguments, device, seed)
+    for step in steps:
+        step.feed(arrays)
+    try:
+        yield
+    finally:
+        for step in steps:
+            step.feed([])
 
 
 def _check_memory(steps: list[Step], most: int | None, free: int | None) -> None:

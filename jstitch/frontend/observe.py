@@ -19,6 +19,7 @@ from jstitch.passes.base.context import Context, Span
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.run_passes import Step
+from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.follow_pins import Pins
 from jstitch.runtime.report import note
 
@@ -78,7 +79,9 @@ class Observed:
             self.ready, self.plans = other.ready, other.plans
             self.built, self.refused = other.built, other.refused
             return
-        self.refused += [(built.pattern, why) for built in self.built]
+        patterns = (p for plan in self.plans for p in absorb_updates(plan, self.context).patterns)
+        refused = {pattern for pattern, _ in self.refused}
+        self.refused += [(pattern, why) for pattern in patterns if pattern not in refused]
         self.built = []
 
 

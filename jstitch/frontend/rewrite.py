@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,17 +22,18 @@ from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.dump import Dump, open_dump
 from jstitch.frontend.exporter import export_graph
 from jstitch.frontend.importer import Imported, import_ops
-from jstitch.frontend.kept_call import kept_call
+from jstitch.frontend.kept_call import KeptCall, deciding_key, kept_call
 from jstitch.frontend.kernel_builder import KernelBuilder
 from jstitch.frontend.loop_gate import gate_loops
-from jstitch.frontend.measured_gate import ELSEWHERE, Gate, measured_gate
+from jstitch.frontend.measured_gate import ELSEWHERE, XLA, Gate, measured_gate
 from jstitch.frontend.mlir import print_ops
 from jstitch.frontend.pins import Pinned, find_pinned, follow, tell, tell_unknown, unmeasured
+from jstitch.frontend.race_later import race_later, settled
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import KERNEL, TURNED
 from jstitch.passes.base.context import Context, Returned
 from jstitch.passes.base.named_pass import NamedPass
-from jstitch.passes.base.plan import FusionPlan
+from jstitch.passes.base.plan import FusionPlan, Reason
 from jstitch.passes.base.rewrite import map_frames
 from jstitch.passes.chunk.chunk_rows import chunk_rows, chunks_of, has_large_products
 from jstitch.passes.cost.kernel_work import ops_outside
@@ -89,26 +90,37 @@ def rewrite_imported(
     *,
     donated: Mapping[int, int | None],
     arguments: Collection[int] | None = None,
+    divided: bool = False,
 ) -> list[Any] | None:
-    """The same of ops that were imported. text: what they are, for those who look."""
+    """The same of ops that were imported. text: what they are, for those who look. divided: one device's
+    part of a program for several."""
     dump = open_dump(context, name)
     dump.text("input.mlir", text)
     taken = _names.setdefault(module, set())
-    call = imported.graph, context, name, dump, backend
-    kept = kept_call(*call, donated=donated, arguments=arguments, taken=taken)
-    stitched = None if kept is None else kept.load()
-    if stitched is None:
-        before = noted()
-        stitched = rewrite_graph(*call, donated=donated, arguments=arguments, taken=taken)
-        if kept is not None:
-            kept.keep(stitched, before)
+    graph = imported.graph
+    deciding = cache(partial(deciding_key, graph, context, backend, donated, arguments))
+    raced = None if divided else settled(context.options, deciding, backend)
+    if raced is not None:
+        note(tuning=(raced,))
+    lost = raced is not None and raced.choice == XLA
+    if lost and not dump.is_looked_at:
+        stitched = graph
+    else:
+        kept = kept_call(graph, context, name, dump, backend, deciding, taken)
+        stitched = _stitched(graph, context, name, dump, backend, donated, arguments, taken, kept)
+    if raced is not None and lost:
+        dump.stays(raced.reason)
+        stitched = graph
+    elif raced is None and not divided and not dump.is_looked_at:
+        plain, memory = partial(with_turned_gradients, graph, context), given_memory(graph, donated)
+        race_later(graph, plain, stitched, context, name, backend, deciding, memory)
     kernel_ops = [op for op in stitched.walk() if op.name == KERNEL]
     names = [op.attrs["name"] for op in kernel_ops]
     kernels = len(names)
     taken.update(names)
     chunked = chunks_of(stitched)
     if not kernels and not chunked:
-        _note_why(stitched is imported.graph, context.options.tune)
+        _note_why(raced.reason if raced and lost else None, stitched is graph, context.options.tune)
         stitched = with_turned_gradients(imported.graph, context)
         turned = sum(op.name == TURNED for op in stitched.walk())
         if not turned:
@@ -129,9 +141,35 @@ def rewrite_imported(
     return new
 
 
-def _note_why(costs_more: bool, tune: str) -> None:
-    """Why a call has no kernels. costs_more: than XLA's own program, as XLA says."""
-    if costs_more:
+def _stitched(
+    graph: Graph,
+    context: Context,
+    name: str,
+    dump: Dump,
+    backend: Backend,
+    donated: Mapping[int, int | None],
+    arguments: Collection[int] | None,
+    taken: Collection[str],
+    kept: KeptCall | None,
+) -> Graph:
+    """`rewrite_graph`, or what was kept of it."""
+    known = None if kept is None else kept.load()
+    if known is not None:
+        return known
+    before = noted()
+    stitched = rewrite_graph(
+        graph, context, name, dump, backend, donated=donated, arguments=arguments, taken=taken
+    )
+    if kept is not None:
+        kept.keep(stitched, before)
+    return stitched
+
+
+def _note_why(lost: Reason | None, costs_more: bool, tune: str) -> None:
+    """Why a call has no kernels. lost: a race. costs_more: than XLA's own program, as XLA says."""
+    if lost is not None:
+        note(reason=str(lost))
+    elif costs_more:
         note(reason="XLA's own program costs less")
     elif tune == "measure":
         note(reason="no kernel was faster than XLA's")

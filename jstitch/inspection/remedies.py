@@ -128,6 +128,7 @@ CALL_REMEDIES: Mapping[str, str] = {
     "no pattern": "`jstitch explain` shows the reason of each edge; tune='off' keeps what can be stitched",
     "XLA's own program": "none needed: the record's details have the numbers; ask_seconds=0 asks nobody",
     "there are no ops": "none needed: an elementwise op that stands alone has nothing to be stitched to",
+    "raced": "race_seconds=0 keeps what the model decides; `jstitch library` shows, and forgets, races",
     "no kernel": "tune='off' keeps every kernel; `jstitch library` shows what was measured",
 }
 """By how the reason of a whole call begins."""

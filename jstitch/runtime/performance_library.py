@@ -83,7 +83,7 @@ def today() -> str:
 @dataclass(frozen=True)
 class Verdict:
     """Who runs a pattern, or a whole function. ours, xla: seconds per run; rounds: of measuring, 0 when the
-    cost model decided. kind: 'pattern' or 'function'. choice: what won."""
+    cost model decided. kind: 'pattern', 'function' or 'race'. choice: what won."""
 
     kind: str
     ours: float

@@ -60,7 +60,8 @@ VERDICTS = Event(
     "/jstitch/tune/verdicts",
     "event",
     ("kind", "choice", "how"),
-    "it was decided who runs a 'pattern' or a 'function': 'measured', or 'modelled' where it could not be",
+    "it was decided who runs a 'pattern' or a 'function', or who won a 'race' in the background: 'measured',"
+    " or 'modelled' where it could not be",
 )
 EVENTS = (CALLS, KERNELS, FALLBACKS, STITCHING, BACKGROUND, HITS, MISSES, COMPILATION, VERDICTS)
 

@@ -29,8 +29,9 @@ class UnmeasuredError(Exception):
 class TuningSession:
     """Seconds of measuring left for one function."""
 
-    def __init__(self, library: PerformanceLibrary, seconds: float) -> None:
-        self.library, self.seconds = library, seconds
+    def __init__(self, library: PerformanceLibrary, seconds: float, *, shown: bool = True) -> None:
+        """shown: on a terminal."""
+        self.library, self.seconds, self.shown = library, seconds, shown
         self._spent = 0.0
         self._since: float | None = None
         self._bar: Progress | None = None
@@ -89,7 +90,7 @@ class TuningSession:
 
     def _show(self, subject: str) -> None:
         if self._bar is None:
-            if not sys.stderr.isatty():
+            if not (self.shown and sys.stderr.isatty()):
                 return
             from jstitch.runtime.progress import budget_bar
 

@@ -72,12 +72,17 @@ def graph_key(graph: Graph) -> str:
 
 
 def graph_text(graph: Graph) -> str:
-    """What `graph_key` is made from, and where each op comes from: its scope, its function, and which ops
-    share its line. Of lines nothing else: they move whenever a file is edited.
+    """What `graph_key` is made from."""
+    return "\n".join(_lines(graph, {}))
+
+
+def places_text(graph: Graph) -> str:
+    """Where each op comes from: its scope, its function, and which ops share its line.
+
+    Of lines nothing else: they move whenever a file is edited.
     """
     number = {line: n for n, line in enumerate(user_lines(graph))}
-    places = (f"{number.get(op.loc)} {op.loc.rpartition(' (')[2]} {op.scope}" for op in graph.walk())
-    return "\n".join([*_lines(graph, {}), *places])
+    return "\n".join(f"{number.get(op.loc)} {op.loc.rpartition(' (')[2]} {op.scope}" for op in graph.walk())
 
 
 def user_lines(graph: Graph) -> list[str]:

@@ -38,6 +38,7 @@ def test_variables_reach_the_pipeline(tmp_path: Path) -> None:
         "WITHOUT": "sharing",
         "TUNE": "off",
         "TUNE_SECONDS": "1",
+        "RACE_SECONDS": "1",
         "TEMPLATES": "2",
         "TEMPLATE": "reduce_0[GRID_2, THREAD]S;",
         "PLAN": "",

@@ -127,7 +127,10 @@ def deciding_key(
     donated: Mapping[int, int | None],
     arguments: Collection[int] | None,
 ) -> str:
-    """A hash of all that a call's kernels depend on, but for their names and the user's lines. Arguments as for `kept_call`."""
+    """A hash of all that a call's kernels depend on, but for their names and the user's lines.
+
+    Arguments as for `rewrite.rewrite_graph`.
+    """
     return _hash(
         *(planned_with(), backend.environment(), *map(os.environ.get, ("XLA_FLAGS", NO_TF32))),
         *(context.options.deciding, replace(context.profile, reread_bytes=None)),

@@ -291,9 +291,14 @@ def _groups(graph: Graph) -> list[str]:
 
 def without(graph: Graph, dropped: frozenset[str]) -> Graph:
     """The graph with kernels of those texts written out as the ops that they were made of."""
+    return written_out(graph, lambda op: nameless(op.attrs) in dropped)
+
+
+def written_out(graph: Graph, dropped: Callable[[Op], bool]) -> Graph:
+    """The graph with those of its kernels written out as the ops that they were made of."""
 
     def change(frame: Graph) -> Graph:
-        gone = [op for op in frame.ops if op.name == KERNEL and nameless(op.attrs) in dropped]
+        gone = [op for op in frame.ops if op.name == KERNEL and dropped(op)]
         if not gone:
             return frame
         left = [op for op in frame.ops if op not in gone]

@@ -1,9 +1,9 @@
-"""One race in the background: XLA's version of a function and ours, on random arguments of their own.
+"""One race in the background: our version of a function, XLA's, and ours without one kernel or another.
 
-    Due(key, "step", Rivals((xla, ours), arguments, donated={}), 3.0, None).run(stop)   ->   Decision
+    Due(key, "step", Rivals((ours, xla, without_softmax), arguments, {}), (softmax,), 3.0, None).run(stop)
 
-That XLA's own is faster must show twice, on other arrays; and it must take about as much memory. The verdict
-is kept in the performance library.
+On random arguments of their own. What is to replace ours must be faster twice, the second time alone and on
+other arrays; and take about as much memory. The verdict is kept in the performance library.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jstitch.runtime.race import Race, race
 from jstitch.runtime.tuning_session import TuningSession, UnmeasuredError
 from jstitch.runtime.versions import measured_with
 
-KIND = "race"
+KIND, FEWER = "race", "fewer"
 SPARED = 16  # races take at most this part of the memory that is free
 CALLS = 30  # of the slower one: of some five rounds
 MEMORY = 1.25  # times ours, and FLOOR, is what XLA's version may take to be chosen
@@ -34,11 +34,15 @@ MEMORY = 1.25  # times ours, and FLOOR, is what XLA's version may take to be cho
 
 @dataclass(frozen=True)
 class Due:
-    """A race that is due. rivals: XLA's version, then ours. seconds: for it, at most."""
+    """A race that is due. rivals: our version, XLA's, and ours without each of some kernels.
+
+    key: of the verdict. fewer: those kernels' keys. seconds: for it, at most.
+    """
 
     key: str
     name: str
     rivals: Rivals
+    fewer: tuple[str, ...]
     seconds: float
     cache_dir: str | None
 
@@ -46,18 +50,26 @@ class Due:
         """Run it on this thread; None where it has been, or cannot be run. stop: ends it as it is."""
         with TuningSession(library_of(self.cache_dir), self.seconds, shown=False) as session:
             verdict, how = session.settle(self.key, self.name, partial(self._measure, stop), 1.0)
-        return Decision(self.name, verdict.choice, verdict.ours, verdict.xla, how)
+        return Decision(self.name, verdict.choice.split()[0], verdict.ours, verdict.xla, how)
 
     def _measure(self, stop: Callable[[], bool], seconds: float) -> Verdict:
         device = jax.local_devices(backend="cpu")[0]
         most = max(FLOOR, (free_bytes(device) or 0) // SPARED)
         with _jax.measuring():
             steps = Measurer(device).ready(self.rivals, most)
-            heats = [self._heat(steps, device, seconds / 2, stop, 0)]
-            if heats[0].ratio(1, 0).value > 1:
-                heats.append(self._heat(steps, device, seconds / 2, stop, 1))
-        xla, ours = (step.footprint.nbytes for step in steps)
-        return _verdict(heats, fits=xla <= MEMORY * ours + FLOOR)
+            heat = self._heat(steps, device, seconds / 2, stop, 0)
+            best = min(range(1, len(steps)), key=lambda n: heat.ratio(n, 0).value)
+            if heat.ratio(best, 0).value >= 1:
+                return self._verdict(0, heat, 1)
+            final = self._heat([steps[0], steps[best]], device, seconds / 2, stop, 1)
+        ours, others = steps[0].footprint.nbytes, steps[best].footprint.nbytes
+        lost = final.ratio(1, 0).is_less and others <= MEMORY * ours + FLOOR
+        return self._verdict(best if lost else 0, final, 1)
+
+    def _verdict(self, winner: int, heat: Race, other: int) -> Verdict:
+        """other: the step of the heat that ran against all kernels."""
+        choice = (OURS, XLA, *(f"{FEWER} {key}" for key in self.fewer))[winner]
+        return Verdict(KIND, heat.seconds(0), heat.seconds(other), len(heat.rounds), choice)
 
     def _heat(
         self, steps: Sequence[Step], device: Any, seconds: float, stop: Callable[[], bool], seed: int
@@ -78,14 +90,6 @@ def _call_seconds(step: Callable[[], object]) -> float:
     start = time.perf_counter()
     step()
     return time.perf_counter() - start
-
-
-def _verdict(heats: Sequence[Race], fits: bool) -> Verdict:
-    """fits: whether XLA's version takes about the same memory."""
-    both = Race(tuple(times for heat in heats for times in heat.rounds))
-    lost = both.ratio(1, 0).is_more and all(heat.ratio(1, 0).value > 1 for heat in heats)
-    choice = XLA if lost and fits else OURS
-    return Verdict(KIND, both.seconds(1), both.seconds(0), len(both.rounds), choice)
 
 
 def library_of(cache_dir: str | None) -> PerformanceLibrary:

@@ -10,7 +10,8 @@ What runs does not change under its feet: a program that is compiled stays as it
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import jax
@@ -18,39 +19,73 @@ import jax
 from jstitch.codegen.backend import Backend
 from jstitch.codegen.cpu.backend import CpuBackend
 from jstitch.frontend.ask import compile_seconds
-from jstitch.frontend.background_race import KIND, Due, library_of
+from jstitch.frontend.asked_gate import written_out
+from jstitch.frontend.background_race import FEWER, KIND, Due, library_of
 from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.measurable import why_not_run
 from jstitch.frontend.measure import Rivals
-from jstitch.frontend.measured_gate import Decision, ordered, paired
-from jstitch.frontend.probe import make_program
+from jstitch.frontend.measured_gate import XLA, Decision, ordered, paired
+from jstitch.frontend.probe import Program, make_program
 from jstitch.frontend.probe_inputs import describe_arguments
 from jstitch.frontend.races import RACES
-from jstitch.ir.graph import Graph, Value
+from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import KERNEL
 from jstitch.options import CompileOptions
-from jstitch.passes.base.context import Context
+from jstitch.passes.base.context import Context, Lost
+from jstitch.passes.base.op_keys import kernel_key
+from jstitch.passes.base.plan import Reason
 from jstitch.passes.chunk.chunk_rows import chunks_of
 from jstitch.passes.cost.leave_thread import leaves_thread
-from jstitch.runtime.performance_library import (
-    library_path,
-    verdict_key,
-)
+from jstitch.runtime.performance_library import Verdict, library_path, verdict_key
 from jstitch.runtime.telemetry import logger
 
 RACED = "raced"
+WITHOUT = "raced: the function takes {found} us with it, and {bound} us without"
+IN_DOUBT = 3  # kernels without which a function is raced
 LARGEST = 1 << 20  # bytes of programs that wait for a race
 COMPILED = 0.2  # of the seconds that XLA:GPU takes to compile a program; XLA:CPU's
 
 
-def settled(options: CompileOptions, deciding: Callable[[], str], backend: Backend) -> Decision | None:
-    """What a race said of the call; None where there was none. deciding: gives `deciding_key`."""
-    if not _asks(options, backend) or not os.path.exists(library_path(options.cache_dir)):
-        return None
-    verdict = library_of(options.cache_dir).verdict(verdict_key(KIND, deciding()))
-    if verdict is None or not verdict.measured:
-        return None
-    return Decision("function", verdict.choice, verdict.ours, verdict.xla, RACED)
+@dataclass(frozen=True)
+class Settled:
+    """What races said of a call, one after another. stays: why all of it is XLA's; None where it is not.
+
+    lost: kernels that it is to be without. open: there is one more race to run, whose verdict has this key.
+    """
+
+    decisions: tuple[Decision, ...] = ()
+    lost: Lost = field(default_factory=Lost)
+    stays: Reason | None = None
+    open: bool = False
+    key: str = ""
+
+
+def settled(options: CompileOptions, deciding: Callable[[], str], backend: Backend) -> Settled:
+    """deciding: gives `deciding_key`."""
+    if not _asks(options, backend):
+        return Settled()
+    found = Settled(open=True, key=verdict_key(KIND, deciding()))
+    if not os.path.exists(library_path(options.cache_dir)):
+        return found
+    library = library_of(options.cache_dir)
+    while found.open and (verdict := library.verdict(found.key)) is not None and verdict.measured:
+        found = _with(found, verdict, deciding())
+    return found
+
+
+def _with(found: Settled, verdict: Verdict, deciding: str) -> Settled:
+    """And what one more race said."""
+    choice, *keys = verdict.choice.split()
+    decision = Decision("function", choice, verdict.ours, verdict.xla, RACED)
+    decisions = (*found.decisions, decision)
+    if choice == XLA:
+        return replace(found, decisions=decisions, stays=decision.reason, open=False)
+    if choice != FEWER:
+        return replace(found, decisions=decisions, open=False)
+    why = Reason("measured", WITHOUT, verdict.ours * 1e6, verdict.xla * 1e6)
+    lost = found.lost.and_also(keys, why)
+    key = verdict_key(KIND, deciding, *sorted(lost.keys))
+    return replace(found, decisions=decisions, lost=lost, key=key)
 
 
 def race_later(
@@ -60,16 +95,17 @@ def race_later(
     context: Context,
     name: str,
     backend: Backend,
-    deciding: Callable[[], str],
+    key: str,
     donated: Mapping[Value, Value],
 ) -> None:
     """Have a call that was just given kernels raced, where it can be.
 
-    graph: as it was imported. plain: gives what it would be without kernels. donated: inputs of `graph` whose
-    memory may be written -> the output that takes it. Failure to ask for a race is no failure to stitch.
+    graph: as it was imported. plain: gives what it would be without kernels. key: of the verdict. donated:
+    inputs of `graph` whose memory may be written -> the output that takes it. Failure to ask for a race is no
+    failure to stitch.
     """
     try:
-        due = _due(graph, plain, stitched, context, name, backend, deciding, donated)
+        due = _due(graph, plain, stitched, context, name, backend, key, donated)
     except Exception as error:
         if context.options.strict:
             raise
@@ -86,7 +122,7 @@ def _due(
     context: Context,
     name: str,
     backend: Backend,
-    deciding: Callable[[], str],
+    key: str,
     donated: Mapping[Value, Value],
 ) -> Due | None:
     """None where there can be no race."""
@@ -101,13 +137,38 @@ def _due(
     if jax.process_count() > 1:  # all of them are to run the same program
         return None
     pairs = paired(graph, donated)
-    ours = partial(emit_kernel, leaves=leaves_thread(stitched, context.machine))
-    programs = make_program(ordered(plain(), pairs)), make_program(ordered(stitched, pairs), ours)
+
+    def program(made: Graph) -> Program:
+        emit = partial(emit_kernel, leaves=leaves_thread(made, context.machine))
+        return make_program(ordered(made, pairs), emit)
+
+    programs = [program(stitched), program(plain())]
+    fewer = _in_doubt(kernels)
+    programs += [program(written_out(stitched, partial(_is, key=key))) for key in fewer]
     if sum(len(program.code) for program in programs) > LARGEST:
         return None
     memory = {argument: n for n, (argument, _) in enumerate(pairs)}
-    rivals = Rivals(programs, describe_arguments(graph), memory)
-    return Due(verdict_key(KIND, deciding()), name, rivals, options.race_seconds, options.cache_dir)
+    rivals = Rivals(tuple(programs), describe_arguments(graph), memory)
+    return Due(key, name, rivals, tuple(fewer), options.race_seconds, options.cache_dir)
+
+
+def _in_doubt(kernels: Sequence[Op]) -> list[str]:
+    """Keys of those without which the function is raced, too: some that are modelled to save least."""
+    saved: dict[str, float] = {}
+    for op in kernels:
+        key = key_of(op)
+        saved[key] = saved.get(key, 0.0) + op.attrs["saved"]
+    return sorted(saved, key=saved.__getitem__)[:IN_DOUBT] if len(saved) > 1 else []
+
+
+def _is(kernel: Op, key: str) -> bool:
+    return key_of(kernel) == key
+
+
+def key_of(kernel: Op) -> str:
+    """`kernel_key` of a `jstitch.kernel` op."""
+    (body,) = kernel.regions
+    return kernel_key(body.inputs, body.ops, body.outputs)
 
 
 def _asks(options: CompileOptions, backend: Backend) -> bool:

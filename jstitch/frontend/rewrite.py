@@ -25,10 +25,10 @@ from jstitch.frontend.importer import Imported, import_ops
 from jstitch.frontend.kept_call import KeptCall, deciding_key, kept_call
 from jstitch.frontend.kernel_builder import KernelBuilder
 from jstitch.frontend.loop_gate import gate_loops
-from jstitch.frontend.measured_gate import ELSEWHERE, XLA, Gate, measured_gate
+from jstitch.frontend.measured_gate import ELSEWHERE, Gate, measured_gate
 from jstitch.frontend.mlir import print_ops
 from jstitch.frontend.pins import Pinned, find_pinned, follow, tell, tell_unknown, unmeasured
-from jstitch.frontend.race_later import race_later, settled
+from jstitch.frontend.race_later import Settled, race_later, settled
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import KERNEL, TURNED
 from jstitch.passes.base.context import Context, Returned
@@ -40,6 +40,7 @@ from jstitch.passes.cost.kernel_work import ops_outside
 from jstitch.passes.cost.leave_thread import leaves_thread
 from jstitch.passes.fuse.alias_donated import carried_by_loops
 from jstitch.passes.fuse.copy_returned import copy_returned
+from jstitch.passes.fuse.leave_lost import leave_lost
 from jstitch.passes.fuse.leave_small import leave_small
 from jstitch.passes.fuse.plan_tree import contract_tree, plan_tree
 from jstitch.passes.graph.copy_carried import copy_carried
@@ -99,28 +100,28 @@ def rewrite_imported(
     taken = _names.setdefault(module, set())
     graph = imported.graph
     deciding = cache(partial(deciding_key, graph, context, backend, donated, arguments))
-    raced = None if divided else settled(context.options, deciding, backend)
-    if raced is not None:
-        note(tuning=(raced,))
-    lost = raced is not None and raced.choice == XLA
-    if lost and not dump.is_looked_at:
+    raced = Settled() if divided else settled(context.options, deciding, backend)
+    if raced.decisions:
+        note(tuning=raced.decisions)
+    context = replace(context, lost=raced.lost)
+    if raced.stays is not None and not dump.is_looked_at:
         stitched = graph
     else:
         kept = kept_call(graph, context, name, dump, backend, deciding, taken)
         stitched = _stitched(graph, context, name, dump, backend, donated, arguments, taken, kept)
-    if raced is not None and lost:
-        dump.stays(raced.reason)
+    if raced.stays is not None:
+        dump.stays(raced.stays)
         stitched = graph
-    elif raced is None and not divided and not dump.is_looked_at:
+    elif raced.open and not divided and not dump.is_looked_at:
         plain, memory = partial(with_turned_gradients, graph, context), given_memory(graph, donated)
-        race_later(graph, plain, stitched, context, name, backend, deciding, memory)
+        race_later(graph, plain, stitched, context, name, backend, raced.key, memory)
     kernel_ops = [op for op in stitched.walk() if op.name == KERNEL]
     names = [op.attrs["name"] for op in kernel_ops]
     kernels = len(names)
     taken.update(names)
     chunked = chunks_of(stitched)
     if not kernels and not chunked:
-        _note_why(raced.reason if raced and lost else None, stitched is graph, context.options.tune)
+        _note_why(raced.stays, stitched is graph, context.options.tune)
         stitched = with_turned_gradients(imported.graph, context)
         turned = sum(op.name == TURNED for op in stitched.walk())
         if not turned:
@@ -356,7 +357,7 @@ def stitch_graph(
     plan = planner or partial(plan_frame, pins=followed.pins if followed else None)
     tree = plan_tree(ready, lambda frame: plan(frame, context))
     if planner is None and context.options.tune != "off":
-        tree = leave_small(gate_loops(tree, context, builder.lowered), context)
+        tree = leave_lost(leave_small(gate_loops(tree, context, builder.lowered), context), context)
     build = builder.leave if dump.only_plans else builder.build
     found = contract_tree(tree, context, dump.plan, build)
     builder.wait()

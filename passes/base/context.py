@@ -10,12 +10,13 @@ another.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Concatenate, ParamSpec, TypeVar
 
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.ir.graph import Op
+from jstitch.ir.reason import Reason
 from jstitch.ir.schedule import Schedule
 from jstitch.options import CompileOptions
 from jstitch.passes.base.hashed_once import hashed_once
@@ -41,6 +42,23 @@ class Returned:
 
 
 @dataclass(frozen=True)
+class Lost:
+    """Kernels without which the program was faster in races: their `kernel_key`s, and each one's reason."""
+
+    kernels: tuple[tuple[str, Reason], ...] = ()
+
+    def why(self, key: str) -> Reason | None:
+        return dict(self.kernels).get(key)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        return frozenset(key for key, _ in self.kernels)
+
+    def and_also(self, keys: Iterable[str], why: Reason) -> Lost:
+        return Lost((*self.kernels, *((key, why) for key in keys)))
+
+
+@dataclass(frozen=True)
 class Span:
     """A pass that ran. gives: the form of its result. begun, ended: seconds of `time.perf_counter`."""
 
@@ -57,6 +75,7 @@ class Context:
 
     times: seconds of an op under a schedule, as a performance library has them; None: the analytic model's.
     clock: seconds of a kernel on the target, which is here; None: the latency-evaluator's.
+    lost: what races took out.
     watch: is told of every pass that has run, of those inside others first.
     """
 
@@ -65,6 +84,7 @@ class Context:
     returned: Returned | None = None
     times: OpTimes | None = None
     clock: Callable[[Kernel], float] | None = None
+    lost: Lost = Lost()
     watch: Callable[[Span], None] | None = field(default=None, compare=False)
 
     @property

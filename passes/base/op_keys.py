@@ -76,6 +76,11 @@ def graph_text(graph: Graph) -> str:
     return "\n".join(_lines(graph, {}))
 
 
+def kernel_key(inputs: Sequence[Value], ops: Sequence[Op], outputs: Sequence[Value]) -> str:
+    """Of what a kernel is made of, wherever it is: those that do the same have one."""
+    return text_key(graph_text(Graph(tuple(inputs), tuple(ops), tuple(outputs))))
+
+
 def places_text(graph: Graph) -> str:
     """Where each op comes from: its scope, its function, and which ops share its line.
 

@@ -193,7 +193,7 @@ class PerformanceLibrary:
                 self._verdicts[key] = verdict
             self._rows(_DECIDE, (key, *self._where, *astuple(verdict)))
         how = "measured" if verdict.measured else "modelled"
-        emit(VERDICTS, kind=verdict.kind, choice=verdict.choice, how=how)
+        emit(VERDICTS, kind=verdict.kind, choice=verdict.choice.partition(" ")[0], how=how)
 
     def __len__(self) -> int:
         """Entries of this device and these versions."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from jstitch.codegen.cpu.panel import pack_cycles, product_cycles
 from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.ir.graph import Op, Value
-from jstitch.ir.ops import OpClass, build, lookup
+from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.types import DType
 from jstitch.passes.base.machine import Machine, busy_share
 from jstitch.passes.base.plan import FusionPattern, is_free
@@ -26,10 +26,11 @@ from jstitch.passes.base.remember import per_object
 from jstitch.passes.base.row_access import FACTORS, ROWS, data_operands, is_reduction
 from jstitch.passes.base.tensor_cores import library_seconds, tensor_seconds
 from jstitch.passes.base.thin_products import products_back
-from jstitch.passes.cost.parts_read import bytes_read, share_taken, shares_made
+from jstitch.passes.cost.parts_read import bytes_read, shares_made
 from jstitch.passes.cost.seam_work import division_work, seam_work
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.cost.turned_reads import is_turned, turned_reads
+from jstitch.passes.cost.xla_turns import is_dear, xla_turns
 from jstitch.passes.lower.form_groups import PARTIAL, Grouping, form_groups
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.rewrite_ops import rewrite_ops
@@ -317,20 +318,7 @@ def _fusion_cost(
     """
     op = producers[root]
     reduced = not fused.isdisjoint(op.operands)
-    turns, reads = {op: 1.0}, set[Value]()
-    todo, seen = [op], set[Value]()
-    while todo and len(seen) < most:
-        user = todo.pop()
-        for v in user.operands:
-            maker = producers.get(v)
-            if maker is None or v in materialised:
-                reads.add(v)
-            elif not is_free(maker):
-                again = turns[user] * xla_repeats(user, machine)
-                if again > turns.get(maker, 0.0):
-                    turns[maker] = again
-                    todo.append(maker)
-            seen.add(v)
+    turns, reads = xla_turns(op, producers, materialised, machine, most)
     cycles = sum(
         xla_work(made, machine, reduced) * (again if is_dear(made) else min(again, 1.0))
         for made, again in turns.items()
@@ -340,26 +328,6 @@ def _fusion_cost(
     alone = machine.serial_work <= cycles < machine.xla_serial_work and op.name != PRODUCT
     serial = machine.cores if alone else 1.0
     return CostEstimate(1.0, nbytes * (1 + (serial - 1) / 2), cycles * serial)
-
-
-def is_dear(op: Op) -> bool:
-    """Whether it matters how often it is done: the others are lost among reads and writes."""
-    return lookup(op.name).op_class is OpClass.EXPENSIVE
-
-
-@per_object
-def xla_repeats(op: Op, machine: Machine) -> float:
-    """How often XLA:CPU computes each element that the op reads and that is in no memory.
-
-    Once for every element of a row, where those differ: LLVM takes out of the innermost loop what is the
-    same in all of it, and nothing out of the others. Less often, where it reads a part.
-    """
-    if not build.is_broadcast(op) or machine.device is not None:
-        return share_taken(op)
-    operand, shape = op.operands[0].tensor, op.result.shape
-    given = {d for n, d in zip(operand.shape, op.attrs["broadcast_dimensions"], strict=True) if n > 1}
-    same = itertools.takewhile(lambda d: d not in given, reversed(range(len(shape))))
-    return op.result.tensor.size / max(1, operand.size * math.prod(shape[d] for d in same))
 
 
 @per_object

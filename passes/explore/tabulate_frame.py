@@ -21,7 +21,8 @@ from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import Access, data_operands, is_reduction, relations
-from jstitch.passes.cost.cost_model import CostEstimate, is_dear, work, xla_repeats, xla_work
+from jstitch.passes.cost.cost_model import CostEstimate, work, xla_work
+from jstitch.passes.cost.xla_turns import is_dear, xla_repeats
 from jstitch.passes.fuse.plan_layers import partition_reason
 from jstitch.passes.lower.form_groups import RECOMPUTE, RECOMPUTE_SCALAR
 

@@ -42,7 +42,7 @@ from jstitch.runtime.telemetry import logger
 RACED = "raced"
 WITHOUT = "raced: the function takes {found} us with it, and {bound} us without"
 IN_DOUBT = 3  # kernels without which a function is raced
-LARGEST = 1 << 20  # bytes of programs that wait for a race
+LARGEST = 1 << 19  # bytes of programs that wait for a race
 COMPILED = 0.2  # of the seconds that XLA:GPU takes to compile a program; XLA:CPU's
 
 

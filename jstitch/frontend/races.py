@@ -22,7 +22,7 @@ from jstitch.runtime.tuning_session import UnmeasuredError
 
 QUIET = 3.0  # seconds without a compilation, before a race
 SHARE = 0.05  # of the process's time that races take at most
-MOST = 256  # races that wait; those that come later are not run
+MOST = 64  # races that wait; those that come later are not run
 COMPILED = "/jax/core/compile/backend_compile_duration"
 THREAD = "jstitch-race"
 _LOG = logger("tune")

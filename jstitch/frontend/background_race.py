@@ -56,7 +56,7 @@ class Due:
         device = jax.local_devices(backend="cpu")[0]
         most = max(FLOOR, (free_bytes(device) or 0) // SPARED)
         with _jax.measuring():
-            steps = Measurer(device).ready(self.rivals, most)
+            steps = Measurer(device).ready(self.rivals, most, seconds / 2, stop)
             heat = self._heat(steps, device, seconds / 2, stop, 0)
             best = min(range(1, len(steps)), key=lambda n: heat.ratio(n, 0).value)
             if heat.ratio(best, 0).value >= 1:

@@ -8,7 +8,9 @@ same arrays: what one of them gives away comes back as its results, and the next
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -68,9 +70,24 @@ class Measurer:
 
         return apart(run)
 
-    def ready(self, rivals: Rivals, most_bytes: int | None) -> list[Step]:
-        """Compiled, on this thread. Errors as of `race`."""
-        steps = [self._compile(program, rivals) for program in rivals.programs]
+    def ready(
+        self,
+        rivals: Rivals,
+        most_bytes: int | None,
+        seconds: float = math.inf,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> list[Step]:
+        """Compiled, on this thread: all of them, or the first, two at least, in about so many seconds.
+
+        Raises UnmeasuredError as `race` does, and when `stop` says so.
+        """
+        end, steps = time.monotonic() + seconds, list[Step]()
+        for program in rivals.programs:
+            if len(steps) >= 2 and time.monotonic() >= end:
+                break
+            if stop():
+                raise UnmeasuredError("the process ended")
+            steps.append(self._compile(program, rivals))
         _check_memory(steps, most_bytes, free_bytes(self.device))
         return steps
 

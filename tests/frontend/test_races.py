@@ -18,6 +18,7 @@ import pytest
 import jstitch
 from jstitch.frontend import background_race, races
 from jstitch.frontend.background_race import Due
+from jstitch.frontend.measure import Measurer
 from jstitch.frontend.measured_gate import Decision
 from jstitch.frontend.races import RACES, Races
 from jstitch.runtime.race import Race
@@ -252,6 +253,37 @@ def test_failures_are_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     run(soft, X, options=options(tmp_path))
     assert jstitch.race_now() == ()
     assert run(soft, X, options=options(tmp_path)).kernels == 1
+
+
+def test_what_compiles_slowly_is_raced_against_xla_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pretend: Any
+) -> None:
+    heats = pretend(SLOWER, SLOWER)
+    own = Measurer._compile
+
+    def slow(self: Measurer, *about: Any) -> Any:
+        time.sleep(1.0)
+        return own(self, *about)
+
+    monkeypatch.setattr(Measurer, "_compile", slow)
+    run(two, X, options=options(tmp_path))
+    assert [d.choice for d in jstitch.race_now()] == ["xla"]
+    assert heats == [2, 2]
+
+
+def test_the_end_of_the_process_stops_compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[int] = []
+    own = Measurer._compile
+
+    def ends(self: Measurer, *about: Any) -> Any:
+        compiled.append(1)
+        monkeypatch.setattr(RACES, "_closed", True)
+        return own(self, *about)
+
+    monkeypatch.setattr(Measurer, "_compile", ends)
+    run(two, X, options=options(tmp_path))
+    assert jstitch.race_now() == ()
+    assert compiled == [1]
 
 
 # -- when -------------------------------------------------------------------------------------------------

@@ -128,3 +128,17 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
+
+
+def _hold_llvm_over_forks() -> None:
+    """A fork waits for what other threads do in LLVM.
+
+    Their modules die with them in the child, which takes llvmlite's lock: it would wait for it for ever.
+    """
+    lock = getattr(ffi.lib, "_lock", None)
+    if lock is not None and hasattr(os, "register_at_fork"):
+        release = partial(lock.__exit__, None, None, None)
+        os.register_at_fork(before=lock.__enter__, after_in_parent=release, after_in_child=release)
+
+
+_hold_llvm_over_forks()

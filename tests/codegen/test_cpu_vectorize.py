@@ -34,7 +34,7 @@ LOOPS = [
     ("atan2({0}, {1})", ("f32", "f32"), "f32", r"v\w+pd\b.*%[yz]mm"),
     ("maximum({0}, {1})", ("f32", "f32"), "f32", r"v(max|range)ps\b.*%[yz]mm"),
     ("{0} * float32(2.0)", ("bf16",), "bf16", r"vpmovzxwd.*%[yz]mm"),
-    ("{0} * float32(2.0)", ("f16",), "f16", r"(vcvtph2ps|v(mul|add)ph).*%[yz]mm"),  # by AVX-512 FP16, where it is
+    ("{0} * float32(2.0)", ("f16",), "f16", r"(vcvtph2ps|v(mul|add)ph).*%[yz]mm"),  # or AVX-512 FP16
     ("{0}", ("f32",), "f8e4m3fn", r"vpsrld.*%[yz]mm"),
     (
         "or_(shl({0}, uint32(13)), shr_logical({0}, uint32(19)))",

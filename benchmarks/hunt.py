@@ -33,7 +33,6 @@ from jstitch.frontend.measured_gate import OURS
 
 Row = dict[str, Any]
 LONGER = 4  # times, where a program looks slower
-RACE_SECONDS = 3.0  # the default, where benchmarks have none
 MOST_SECONDS = 1.0  # of a call, beyond which nobody waits for enough of them
 Measure = Callable[[Program, float], Row]
 
@@ -88,7 +87,7 @@ def timed(program: Program, seconds: float, raced: bool = False) -> Row:
     jax.block_until_ready(reference(*problem.args))  # type: ignore[no-untyped-call]
     if timing.sample(timing.JaxStep(reference, problem), 1) > MOST_SECONDS:
         raise TooSlowError
-    options = jstitch.CompileOptions(**({"race_seconds": RACE_SECONDS} if raced else {}))
+    options = jstitch.CompileOptions(**({"race_seconds": _default("race_seconds")} if raced else {}))
     subject: Any = subject_jit(problem, Side.JSTITCH, options)
     require_right(program, subject(*problem.args), reference(*problem.args))
     while any(decision.choice != OURS for decision in jstitch.race_now()):
@@ -96,6 +95,11 @@ def timed(program: Program, seconds: float, raced: bool = False) -> Row:
         require_right(program, subject(*problem.args), reference(*problem.args))
     found = timing.interleaved(timing.JaxStep(reference, problem), timing.JaxStep(subject, problem), seconds)
     return {"ratio": found.ratio, "jax": found.first.median * 1e6, "jstitch": found.second.median * 1e6}
+
+
+def _default(option: str) -> Any:
+    """Of users; benchmarks run without races."""
+    return jstitch.CompileOptions.__dataclass_fields__[option].metadata["default"]
 
 
 def counted(program: Program, target: str) -> Row:

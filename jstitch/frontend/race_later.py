@@ -94,7 +94,6 @@ def race_later(
     stitched: Graph,
     context: Context,
     name: str,
-    backend: Backend,
     key: str,
     donated: Mapping[Value, Value],
 ) -> None:
@@ -105,7 +104,7 @@ def race_later(
     failure to stitch.
     """
     try:
-        due = _due(graph, plain, stitched, context, name, backend, key, donated)
+        due = _due(graph, plain, stitched, context, name, key, donated)
     except Exception as error:
         if context.options.strict:
             raise
@@ -121,7 +120,6 @@ def _due(
     stitched: Graph,
     context: Context,
     name: str,
-    backend: Backend,
     key: str,
     donated: Mapping[Value, Value],
 ) -> Due | None:
@@ -130,11 +128,9 @@ def _due(
     kernels = [op for op in stitched.walk() if op.name == KERNEL]
     demanded = any(op.attrs["demanded"] for op in kernels)
     seconds = 2 * COMPILED * compile_seconds(graph)
-    if not _asks(options, backend) or demanded or not kernels or chunks_of(stitched):
+    if demanded or not kernels or chunks_of(stitched):
         return None
     if seconds > options.race_seconds or not graph.inputs or why_not_run(graph) is not None:
-        return None
-    if jax.process_count() > 1:  # all of them are to run the same program
         return None
     pairs = paired(graph, donated)
 
@@ -144,7 +140,7 @@ def _due(
 
     programs = [program(stitched), program(plain())]
     fewer = _in_doubt(kernels)
-    programs += [program(written_out(stitched, partial(_is, key=key))) for key in fewer]
+    programs += [program(written_out(stitched, partial(_is, key=left_out))) for left_out in fewer]
     if sum(len(program.code) for program in programs) > LARGEST:
         return None
     memory = {argument: n for n, (argument, _) in enumerate(pairs)}
@@ -172,6 +168,10 @@ def key_of(kernel: Op) -> str:
 
 
 def _asks(options: CompileOptions, backend: Backend) -> bool:
-    """Whether races decide at all: nobody else does, and the device is here."""
-    own = options.plan is None and options.template is None
-    return own and options.tune == "model" and options.race_seconds > 0 and isinstance(backend, CpuBackend)
+    """Whether races decide at all: nobody else does, and the device is here.
+
+    Of several processes all are to run the same program, whatever each has measured.
+    """
+    own = options.plan is None and options.template is None and options.tune == "model"
+    here = isinstance(backend, CpuBackend) and jax.process_count() == 1
+    return own and options.race_seconds > 0 and here

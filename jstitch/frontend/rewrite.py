@@ -108,13 +108,15 @@ def rewrite_imported(
         stitched = graph
     else:
         kept = kept_call(graph, context, name, dump, backend, deciding, taken)
-        stitched = _stitched(graph, context, name, dump, backend, donated, arguments, taken, kept)
+        call = partial(rewrite_graph, graph, context, name, dump, backend)
+        make = partial(call, donated=donated, arguments=arguments, taken=taken)
+        stitched = _kept_or_made(kept, make)
     if raced.stays is not None:
         dump.stays(raced.stays)
         stitched = graph
     elif raced.open and not divided and not dump.is_looked_at:
         plain, memory = partial(with_turned_gradients, graph, context), given_memory(graph, donated)
-        race_later(graph, plain, stitched, context, name, backend, raced.key, memory)
+        race_later(graph, plain, stitched, context, name, raced.key, memory)
     kernel_ops = [op for op in stitched.walk() if op.name == KERNEL]
     names = [op.attrs["name"] for op in kernel_ops]
     kernels = len(names)
@@ -142,28 +144,16 @@ def rewrite_imported(
     return new
 
 
-def _stitched(
-    graph: Graph,
-    context: Context,
-    name: str,
-    dump: Dump,
-    backend: Backend,
-    donated: Mapping[int, int | None],
-    arguments: Collection[int] | None,
-    taken: Collection[str],
-    kept: KeptCall | None,
-) -> Graph:
-    """`rewrite_graph`, or what was kept of it."""
+def _kept_or_made(kept: KeptCall | None, make: Callable[[], Graph]) -> Graph:
+    """What was kept of a call, or what is made now, and kept."""
     known = None if kept is None else kept.load()
     if known is not None:
         return known
     before = noted()
-    stitched = rewrite_graph(
-        graph, context, name, dump, backend, donated=donated, arguments=arguments, taken=taken
-    )
+    made = make()
     if kept is not None:
-        kept.keep(stitched, before)
-    return stitched
+        kept.keep(made, before)
+    return made
 
 
 def _note_why(lost: Reason | None, costs_more: bool, tune: str) -> None:

@@ -1,7 +1,7 @@
 """Settings for the whole suite, made before jax is imported: eight CPU devices, strict and verified passes.
 
 `pytest -m gpu` lets JAX take the GPU where there is one. Tests of ONCE are marked `once`: what they look at
-begins at a Graph or a Kernel, so CI runs them with one version of JAX.
+begins at a Graph or a Kernel, or shows what others compute, so CI runs them with one version of JAX.
 """
 
 import gc
@@ -26,7 +26,7 @@ os.environ.setdefault("JSTITCH_ASK_SECONDS", "0")
 # Nor does anybody race in the background.
 os.environ.setdefault("JSTITCH_RACE_SECONDS", "0")
 # Kernels built by an earlier run are taken from here; the user's own cache is left alone.
-ONCE = ("benchmarks", "calibration", "codegen", "passes")
+ONCE = ("benchmarks", "calibration", "codegen", "demo", "inspection", "passes")
 _CACHE = Path(__file__).parent.parent / ".pytest_cache" / "jstitch-kernels"
 os.environ.setdefault("JSTITCH_CACHE_DIR", str(_CACHE))
 

@@ -22,7 +22,7 @@ from jstitch.frontend.exporter import export_module
 from jstitch.frontend.mlir import module_bytes, parse_module, stablehlo
 
 pytestmark = pytest.mark.once  # commands begin at a module
-LARGE = 20_000  # ops
+LARGE, LARGEST = 5_000, 20_000  # ops
 FOREIGN = Path(__file__).with_name("foreign.mlir")
 
 COMMANDS: dict[str, list[str]] = {
@@ -41,7 +41,10 @@ COMMANDS: dict[str, list[str]] = {
 QUICK = ("opt graph", "opt mlir", "opt verified", "plan", "explain")
 """What is tried of the other producer's module in its other forms."""
 
-SLOW = ("opt source", "opt stitched", "opt dot", "plan ilp", "plan dp", "bench")
+SLOW = (
+    *("opt source", "opt stitched", "opt dot", "opt kernels", "opt plan"),
+    *("plan ilp", "plan dp", "plan h200", "bench"),
+)
 """What takes seconds for a training step, and is tried of the other producer's module all the same."""
 
 
@@ -114,7 +117,14 @@ def test_the_plan_of_many_ops(modules: Path, tmp_path: Path) -> None:
     assert json.loads(result.stdout)
 
 
+@pytest.fixture(scope="module")
+def largest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("modules") / "largest.mlir"
+    path.write_text(str(export_module(training_graph(LARGEST))))
+    return path
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "plan"])
-def test_many_ops(command: str, modules: Path, tmp_path: Path) -> None:
-    run(command, modules / "large.mlir", tmp_path)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_many_ops(command: str, largest: Path, tmp_path: Path) -> None:
+    run(command, largest, tmp_path)

@@ -129,7 +129,7 @@ def cross_entropy(x: Any, labels: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
-@pytest.mark.parametrize("width", [2, 3, 8, 10, 17, 32, 33])
+@pytest.mark.parametrize("width", [2, 3, 8, 17, 33])
 def test_labels_look_up_what_jax_does(width: int, dtype: Any) -> None:
     """Negative ones, too, and those of no class."""
     numbers = np.random.default_rng(width)

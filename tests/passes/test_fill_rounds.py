@@ -90,7 +90,7 @@ def test_a_processor_has_no_rounds() -> None:
     assert programs(kernel) == programs(usual)
 
 
-@pytest.mark.parametrize("rows", [265, 527, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rows", [265, *(pytest.param(n, marks=pytest.mark.slow) for n in (527, 1000))])
 def test_results_are_those_of_the_graph(rows: int) -> None:
     """Rows that are no multiple of the programs."""
     usual, graph = made(rows, 96, SMALL, ("templates",))

@@ -151,7 +151,9 @@ SHAPES: tuple[tuple[int, ...], ...] = (
 )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "uint8"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "bfloat16", "uint8", pytest.param("int32", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("op", CUMULATIVE, ids=lambda op: op.__name__)
 def test_cumulative_ops(op: Callable[..., Any], dtype: str) -> None:
     """Along every dimension, in both directions, of empty arrays, too."""

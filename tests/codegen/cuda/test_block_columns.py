@@ -38,7 +38,7 @@ from tests.passes.test_own_columns import graph_of
 SMALL = replace(PROFILES["h200"], product_bytes=80 << 10)
 """A GPU where rows of a few hundred columns find no room."""
 WIDTHS = (600, 640, 1000, 1040)
-QUICK, MORE = range(16), range(16, 240)
+QUICK, MORE = range(8), range(8, 240)
 
 
 BLOCKED = replace(OPTIONS, without=("tile_chains",))

@@ -40,9 +40,9 @@ class Kind:
 
 
 KINDS = {
-    "small": Kind(make_program, 200, 2),
-    "medium": Kind(lambda seed: make_program(seed, Limits(elements=4096)), 120, 2),
-    "large": Kind(make_large, 120, 3),
+    "small": Kind(make_program, 200, 4),
+    "medium": Kind(lambda seed: make_program(seed, Limits(elements=4096)), 120, 4),
+    "large": Kind(make_large, 120, 6),
     "columns": Kind(make_columns, 60, 4),
     "many lanes": Kind(make_many_lanes, 10, 10),
 }

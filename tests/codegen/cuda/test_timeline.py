@@ -113,11 +113,11 @@ def test_bank_conflicts_and_barriers_are_counted() -> None:
 
 
 def test_a_stream_is_as_fast_as_the_memory() -> None:
-    found = replayed(loop(4, 1 << 25), 1 << 15)
+    found = replayed(loop(4, 1 << 25), 1 << 14)
     assert found.bound == "DRAM"
     assert 0.9 * CEILING < found.peak <= CEILING
-    assert found.dram_bytes == pytest.approx((4 + 1) * FLOAT * 256 * (1 << 15), rel=0.02)
-    slower = replayed(loop(4, 1 << 25), 1 << 15, replace(H200, bandwidth=H200.bandwidth / 2))
+    assert found.dram_bytes == pytest.approx((4 + 1) * FLOAT * 256 * (1 << 14), rel=0.02)
+    slower = replayed(loop(4, 1 << 25), 1 << 14, replace(H200, bandwidth=H200.bandwidth / 2))
     assert slower.seconds == pytest.approx(2 * found.seconds, rel=0.05)
 
 

@@ -53,7 +53,8 @@ class Estimate:
         return abs(self.estimated - self.assigned) <= max(8, 0.2 * self.assigned)
 
 
-LONG = ("lamb", "lion", "vae_step")  # ptxas takes up to two minutes: in the sweep below only
+MANY = ("adamw", "lion")  # tensors: half a minute each
+LONG = (*MANY, "lamb", "vae_step")  # ptxas takes up to two minutes: in the sweep below only
 
 
 @pytest.mark.parametrize("name", [name for name in WORKLOADS if name not in LONG])
@@ -83,7 +84,7 @@ def test_other_architectures_assemble(name: str, arch: str) -> None:
         assert assemble(text, arch).spills == 0
 
 
-@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in MANY else n for n in WIDE])
 def test_memory_is_moved_16_bytes_at_a_time(name: str) -> None:
     text = "\n".join(text for _, text in texts(name))
     wide = {what: wide_accesses(text, what) for what in ("ld", "st")}

@@ -1,11 +1,10 @@
 """Small work in straight code stays XLA's on a CPU: a call among XLA's kernels costs more than it saves.
 
     32 sums and tanhs of scalars            XLA:CPU: 25 us, in order       with a kernel of 32 results: 60 us
-    two loops, 614 numbers before them      XLA:CPU: 53 us                 with a kernel of the 614: 69 us
 
-XLA:CPU runs kernels of small enough buffers one after another, for less than a tenth of a microsecond each,
-and loops of such as one kernel. A call among them costs 10 to 60 us more, as measured beside loops of 4 to 60
-scalars; why is not known. Kernels inside loops are judged with the loop.
+XLA:CPU runs kernels of small enough buffers one after another, for less than a tenth of a microsecond each. A
+call among them costs 10 to 60 us more; why is not known. Beside loops, larger work is worth its kernels as it
+is elsewhere. Kernels inside loops are judged with the loop.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from operator import is_not
 
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, Reason
-from jstitch.passes.base.rewrite import is_loop
 from jstitch.passes.cost.call_seconds import call_seconds
-from jstitch.passes.cost.cost_model import xla_cost, xla_kernels
+from jstitch.passes.cost.cost_model import xla_kernels
 from jstitch.passes.fuse.find_recurrences import RECURRENCE
 from jstitch.passes.fuse.hold_together import is_fixed
 from jstitch.passes.fuse.plan_tree import Planned, leave
@@ -25,33 +23,29 @@ from jstitch.passes.fuse.plan_tree import Planned, leave
 RULE = "small"
 SMALL = 512  # bytes of a buffer: XLA:CPU's own limit for running kernels in order
 AMONG = 2e-5  # seconds that a call costs among such kernels, besides its own
-WHY = "{where}: modelled {{bound}} us as XLA's {count} kernels, and {{found}} us as a call among such"
+WHY = (
+    f"values of {SMALL} bytes at most: modelled {{{{bound}}}} us as XLA's {{count}} kernels,"
+    " and {{found}} us as a call among such"
+)
 
 
 def leave_small(tree: Planned, context: Context) -> Planned:
     """The plans without patterns of small work in straight code."""
     if context.machine.device is not None:
         return tree
-    loops = any(map(is_loop, tree.plan.frame.ops))
     for pattern in tree.plan.patterns:
-        reason = _why(pattern, loops, context)
+        reason = _why(pattern, context)
         if reason is not None:
             tree = leave(tree, reason, partial(is_not, pattern))
     return tree
 
 
-def _why(pattern: FusionPattern, loops: bool, context: Context) -> Reason | None:
-    """Why XLA is quicker; None where it may not be. loops: the frame has some."""
+def _why(pattern: FusionPattern, context: Context) -> Reason | None:
+    """Why XLA is quicker; None where it may not be."""
     values = (*pattern.inputs, *(v for op in pattern.ops for v in op.results))
-    small = all(v.tensor.nbytes <= SMALL for v in values)
-    if is_fixed(pattern) or pattern.origin == RECURRENCE:
-        return None
-    if not (small or loops):
+    if is_fixed(pattern) or pattern.origin == RECURRENCE or any(v.tensor.nbytes > SMALL for v in values):
         return None
     machine, kernels = context.machine, len(xla_kernels(pattern, context.machine))
-    in_order = kernels * (machine.in_order + machine.queued)
-    theirs = in_order if small else xla_cost(pattern, machine).seconds(machine)
+    theirs = kernels * (machine.in_order + machine.queued)
     ours = AMONG + call_seconds(pattern, context.profile)
-    where = f"values of {SMALL} bytes at most" if small else "beside a loop"
-    text = WHY.format(where=where, count=kernels)
-    return Reason(RULE, text, ours * 1e6, theirs * 1e6) if ours >= theirs else None
+    return Reason(RULE, WHY.format(count=kernels), ours * 1e6, theirs * 1e6) if ours >= theirs else None

@@ -83,6 +83,18 @@ def test_loops_of_scalars(count: int, gradient: bool) -> None:
     one_kernel_stays_one(problem.function, problem.args)
 
 
+@pytest.mark.parametrize("shape", [(2237, 50), (900, 128), (5000, 17)])
+def test_what_is_made_beside_a_loop_is_a_kernel(shape: tuple[int, ...]) -> None:
+    """As without the loop, which stays one kernel of XLA's."""
+
+    def f(x: Array, a: Array) -> Any:
+        return jax.nn.softmax(x), lax.fori_loop(0, 10, lambda _, s: jnp.sin(s) * 0.9, a)
+
+    text = compiled(f, (jnp.ones(shape), jnp.ones(4)))
+    assert KERNEL in text
+    assert loops(text) == (1, 0)
+
+
 @pytest.mark.parametrize("seed", QUICK_SEEDS)
 def test_random_loops(seed: int) -> None:
     one_kernel_stays_one(*random_loop(seed))

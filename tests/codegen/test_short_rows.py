@@ -129,7 +129,9 @@ def cross_entropy(x: Any, labels: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
-@pytest.mark.parametrize("width", [2, 3, 8, 17, 33])
+@pytest.mark.parametrize(
+    "width", [2, 3, 8, 17, 33, *(pytest.param(n, marks=pytest.mark.slow) for n in (10, 32))]
+)
 def test_labels_look_up_what_jax_does(width: int, dtype: Any) -> None:
     """Negative ones, too, and those of no class."""
     numbers = np.random.default_rng(width)

@@ -94,7 +94,9 @@ def compared(seed: int, program: Program) -> Iterator[str]:
             yield from compared(seed, replace(program, dtype="float32"))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(n, marks=pytest.mark.slow) for n in range(8, 14))]
+)
 def test_a_drawn_program(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(differences(seed, monkeypatch)) == []
 

@@ -117,9 +117,10 @@ def test_programs_are_right_without_each_pass(name: str) -> None:
 
 
 def printed(graph: Graph) -> str:
-    """With its kernels."""
+    """With its kernels, and all numbers of its constants, which are abbreviated in it."""
     kernels = [print_kernel(op.attrs["kernel"]) for op in graph.walk() if op.name == KERNEL]
-    return "\n".join([print_graph(graph), *kernels])
+    constants = [str(op.attrs["value"].tolist()) for op in graph.walk() if "value" in op.attrs]
+    return "\n".join([print_graph(graph), *kernels, *constants])
 
 
 RIGHT: set[str] = set()

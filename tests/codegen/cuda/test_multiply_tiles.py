@@ -128,13 +128,18 @@ def test_gradients_and_heads(name: str, dtype: Any) -> None:
     close(made.run(args, simulated), f, args, tf32=dtype is jnp.float32)
 
 
+LARGE = ((8, 512, 512, 64, 64), (16, 256, 256, 80, 80), (1, 1024, 512, 64, 64))
+OTHERS = ("a100", "b200", "rtx5090")
+
+
 @needs_ptx
 @needs_ptxas
 @pytest.mark.parametrize(
     ("target", "shape"),
     [
-        *((target, (8, 512, 512, 64, 64)) for target in ("a100", "h200", "b200", "rtx5090")),
-        *(("h200", shape) for shape in ((16, 256, 256, 80, 80), (1, 1024, 512, 64, 64))),
+        *(("h200", shape) for shape in LARGE),
+        *((target, LARGE[0]) for target in OTHERS),
+        *(pytest.param(t, shape, marks=pytest.mark.slow) for t in OTHERS for shape in LARGE[1:]),
     ],
 )
 @pytest.mark.parametrize(("dtype", "product"), [(jnp.bfloat16, "m16n8k16"), (jnp.float32, "m16n8k8")])

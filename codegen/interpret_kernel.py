@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jstitch.codegen.intrinsics import INTRINSICS
+from jstitch.codegen.interpret_expr import Formulas
 from jstitch.codegen.kernel_ir import (
     PROGRAM,
     ROW,
@@ -40,9 +40,8 @@ from jstitch.codegen.kernel_ir import (
     Unless,
     is_repeated,
 )
-from jstitch.ir.expr import Call, Const, Expr, Number, Ref
-from jstitch.ir.index import Atom, Clamp, Dynamic, FloorDiv, Index, Mod, Var
-from jstitch.ir.types import DType
+from jstitch.ir.expr import Expr
+from jstitch.ir.index import Index
 
 
 class KernelError(Exception):
@@ -57,12 +56,14 @@ class _Memory:
         dtype = buffer.type.dtype
         self.data = np.zeros(buffer.type.size, dtype.numpy) if given is None else given.reshape(-1).copy()
         self.compute = dtype.compute.numpy
-        self.written = np.full(buffer.type.size, given is not None)
+        self.written = bytearray([given is not None]) * self.data.size
 
     def load(self, i: int) -> Any:
         self._check(i)
         if not self.written[i]:
             raise KernelError(f"{self.name}[{i}] is read before it is written")
+        if self.data.dtype == self.compute:
+            return self.data[i]
         return self.data[i : i + 1].astype(self.compute)[0]
 
     def load_pair(self, i: int) -> Any:
@@ -74,7 +75,7 @@ class _Memory:
 
     def store(self, i: int, value: Any) -> None:
         self._check(i)
-        self.data[i], self.written[i] = np.asarray(value).astype(self.data.dtype), True
+        self.data[i], self.written[i] = np.asarray(value).astype(self.data.dtype), 1
 
     def _check(self, i: int) -> None:
         if not 0 <= i < self.data.size:
@@ -91,24 +92,32 @@ def interpret_kernel(
     memory = {b: _Memory(b, np.asarray(a)) for b, a in zip(kernel.args, args, strict=True)}
     memory |= {b: _Memory(b) for b in (*kernel.results, *kernel.scratch)}
     memory |= {kernel.results[n]: _Memory(kernel.results[n], args[kernel.aliases[n]]) for n in kernel.updates}
+    formulas = Formulas()
     with np.errstate(all="ignore"):
         for phase in kernel.phases:
             programs = [(lane, p) for lane in phase.lanes for p in range(lane.programs)]
             if order is not None:
                 order.shuffle(programs)
             for lane, p in programs:
-                _Program(memory, kernel.arena, lane, p).run()
+                _Program(memory, formulas, kernel.arena, lane, p).run()
     for b in kernel.results:
-        if not memory[b].written.all():
-            raise KernelError(f"{b.name} has {int((~memory[b].written).sum())} elements that nobody wrote")
+        if missing := memory[b].written.count(0):
+            raise KernelError(f"{b.name} has {missing} elements that nobody wrote")
     return tuple(memory[b].data.reshape(b.type.shape) for b in kernel.results)
 
 
 class _Program:
     """One program of a lane."""
 
-    def __init__(self, memory: Mapping[Buffer, _Memory], arena: Sequence[Buffer], lane: Lane, p: int) -> None:
-        self.memory, self.arena, self.lane = dict(memory), arena, lane
+    def __init__(
+        self,
+        memory: Mapping[Buffer, _Memory],
+        formulas: Formulas,
+        arena: Sequence[Buffer],
+        lane: Lane,
+        p: int,
+    ) -> None:
+        self.memory, self.formulas, self.arena, self.lane = dict(memory), formulas, arena, lane
         self.names: dict[str, Any] = {PROGRAM: p}
         if isinstance(lane, StripLane):
             self.names[STRIP] = p % lane.strips
@@ -223,34 +232,11 @@ class _Program:
                 self.memory[buffer].store(self._place(offset), self._value(value))
 
     def _value(self, e: Expr) -> Any:
-        match e:
-            case Const(value, DType.BOOL):
-                return np.bool_(value)
-            case Const(value, dtype):
-                return np.asarray(value).astype(dtype.numpy)[()]
-            case Ref(name):
-                return self.names[name]
-            case Number(index):
-                return np.int64(self._place(index))
-            case Call(function, args):
-                return INTRINSICS[function].reference(*map(self._value, args))
+        return self.formulas.value(e)(self.names)
 
     def _place(self, e: Index) -> int:
         """An index at this point of the loops."""
-        return e.const + sum(k * self._atom(atom) for atom, k in e.terms)
-
-    def _atom(self, atom: Atom) -> int:
-        match atom:
-            case Var(name, _):
-                return int(self.names[name])
-            case FloorDiv(of, by):
-                return self._place(of) // by
-            case Mod(of, by):
-                return self._place(of) % by
-            case Clamp(of, low, high):
-                return min(max(self._place(of), low), high)
-            case Dynamic(operand, _):
-                return int(self.names[str(operand)])
+        return self.formulas.place(e)(self.names)
 
 
 def _blocks(turns: range, streamed: Sequence[Streamed]) -> list[range]:

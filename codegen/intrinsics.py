@@ -13,12 +13,13 @@ import enum
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 
-from jstitch.ir.graph import Value
+from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpDef, lookup
 from jstitch.ir.ops import numerics as n
 from jstitch.ir.ops.build import elementwise
@@ -119,11 +120,14 @@ def cpu_cpi(definition: OpDef) -> float:
 def _reference(name: str) -> Function:
     """What the op's reference says of scalars or arrays."""
 
+    @cache
+    def op_on(*dtypes: np.dtype[Any]) -> Op:
+        operands = [Value(TensorType((), DType.of(dtype))) for dtype in dtypes]
+        return elementwise(name, *operands, dtype=DType.BOOL if name == "stablehlo.is_finite" else None)
+
     def call(*arguments: Scalar) -> Scalar:
         arrays = [np.asarray(a) for a in arguments]
-        operands = [Value(TensorType((), DType.of(a.dtype))) for a in arrays]
-        dtype = DType.BOOL if name == "stablehlo.is_finite" else None
-        return run_op(elementwise(name, *operands, dtype=dtype), arrays)[0][()]
+        return run_op(op_on(*(a.dtype for a in arrays)), arrays)[0][()]
 
     return call
 

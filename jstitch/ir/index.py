@@ -123,6 +123,7 @@ def _as_index(value: Index | int) -> Index:
     return const(value) if isinstance(value, int) else value
 
 
+@lru_cache(maxsize=1024, typed=True)
 def const(value: int) -> Index:
     return Index(value)
 
@@ -159,8 +160,10 @@ def _atom_bounds(atom: Atom) -> tuple[int, int]:
 
 
 def add(a: Index, b: Index) -> Index:
-    if not a.terms or not b.terms:  # what is in order stays so
-        return Index(a.const + b.const, a.terms or b.terms)
+    if not b.terms:  # what is in order stays so
+        return Index(a.const + b.const, a.terms) if b.const else a
+    if not a.terms:
+        return Index(a.const + b.const, b.terms) if a.const else b
     terms = dict(a.terms)
     for atom, k in b.terms:
         terms[atom] = terms.get(atom, 0) + k

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from weakref import WeakSet
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import COLLECTIVES, KERNEL, OPS, lookup
@@ -75,7 +76,20 @@ def _define(op: Op | None, value: Value, known: set[Value]) -> Iterator[Diagnost
     known.add(value)
 
 
+_SOUND: WeakSet[Op] = WeakSet()
+
+
 def _verify_op(op: Op) -> Iterator[Diagnostic]:
+    """What is wrong with an op by itself. Passes leave most ops as they are: those are not looked at again."""
+    if op in _SOUND:
+        return
+    found = tuple(_diagnose(op))
+    if not found:
+        _SOUND.add(op)
+    yield from found
+
+
+def _diagnose(op: Op) -> Iterator[Diagnostic]:
     """Opaque ops keep only their arity; the others need their attributes and the rule of their class."""
     if op.name not in OPS:
         if op.attrs.get("num_operands", len(op.operands)) > len(op.operands):

@@ -50,6 +50,7 @@ from jstitch.passes.lower.divide_loops import Division
 
 MOST_ATOMS = 32  # of one index: reshapes and transposes in turn double it
 MOST_VALUES = 1 << 11  # of one loop: a chain of concatenates and pads doubles them at each
+SAMPLE = 4  # rows that are written out, or a 16th of them, tell of the others
 
 
 class CannotLowerError(Exception):
@@ -58,6 +59,10 @@ class CannotLowerError(Exception):
     def __init__(self, reason: str | Reason) -> None:
         self.reason = Reason("lowering", reason) if isinstance(reason, str) else reason
         super().__init__(str(reason))
+
+
+def _too_many() -> CannotLowerError:
+    return CannotLowerError(f"one loop would compute more than {MOST_VALUES} values for each element")
 
 
 def literal(value: object, dtype: DType) -> Const:
@@ -138,8 +143,8 @@ class NestBuilder:
     producers: the pattern's ops by value. places: values to be read from memory instead of computed.
     depths: loop variable -> number of loops around and including it. first_row: the step's first row.
     inner_names: the tile's loop variables. modular: some index takes one of them through // or %, by what is
-    in divided. numbers: integer scalars that say how often loops
-    around the nest have turned.
+    in divided. numbers: integer scalars that say how often loops around the nest have turned. of_first: values
+    of the first of the rows that are written out.
     """
 
     producers: Mapping[Value, Op]
@@ -155,6 +160,7 @@ class NestBuilder:
     modular: bool = False
     divided: dict[Division, None] = field(default_factory=dict)
     numbers: Mapping[Value, Index] = field(default_factory=dict)
+    of_first: int = 0
 
     def value(self, v: Value, index: tuple[Index, ...], compute: bool = False) -> Atomic:
         """The scalar that is element `index` of `v`. `compute`: even if `v` has a place to be read from."""
@@ -227,6 +233,18 @@ class NestBuilder:
             offset = add(offset, mul(clamp(number, 0, limit), stride))
         return offset
 
+    def expect(self, done: int, rows: int) -> None:
+        """Say now what the values of the rows that are `done` tell of all that are written out.
+
+        Raises CannotLowerError where they would be too many.
+        """
+        if done == 1:
+            self.of_first = len(self.memo)
+        elif done == max(SAMPLE, rows // 16):
+            each = (len(self.memo) - self.of_first) / (done - 1)
+            if self.of_first + each * (rows - 1) > MOST_VALUES:
+                raise _too_many()
+
     @staticmethod
     def number(value: Atomic) -> Index:
         """An integer scalar as an index."""
@@ -272,7 +290,7 @@ class NestBuilder:
     def _compute(self, v: Value, index: tuple[Index, ...]) -> Deep[Atomic]:
         op = self.producers[v]
         if len(self.memo) > MOST_VALUES:
-            raise CannotLowerError(f"one loop would compute more than {MOST_VALUES} values for each element")
+            raise _too_many()
         definition = lookup(op.name)
         if definition.position is not None:
             return self.position(op.result.tensor.dtype, definition.position(op, index))

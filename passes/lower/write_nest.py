@@ -157,7 +157,8 @@ class NestWriter:
 
     def write(self) -> Nest:
         rows = range(self.group.step) if self.unrolled else (None,)
-        for j in rows:
+        for done, j in enumerate(rows):
+            self.builder.expect(done, len(rows))
             row = self.row if j is None else add(self.row, const(j))
             for _ in self._turns():
                 for n in self.nodes:

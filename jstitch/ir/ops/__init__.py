@@ -5,6 +5,8 @@ To add an op, `define(OpDef(...))` in the file of its kind; everything else read
 
 from __future__ import annotations
 
+from functools import cache
+
 from jstitch.ir.ops import collective, contract, control, convert, dynamic, elementwise, reduce, shape
 from jstitch.ir.ops.control import BOUNDARIES, COLLECTIVES, KERNEL, NO_FUSE, TURN_END, TURNED, UNSET, WHILE
 from jstitch.ir.ops.definition import OPS, Arrays, OpClass, OpDef, define
@@ -44,4 +46,9 @@ __all__ = [
 
 def lookup(name: str) -> OpDef:
     """The definition of an op; one that is not in the table is opaque."""
-    return OPS.get(name) or OpDef(name, OpClass.OPAQUE)
+    return OPS.get(name) or _opaque(name)
+
+
+@cache
+def _opaque(name: str) -> OpDef:
+    return OpDef(name, OpClass.OPAQUE)

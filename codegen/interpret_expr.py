@@ -1,7 +1,7 @@
 """Expressions and indices as Python functions of the names in force, made once for all turns of a loop.
 
-    Formulas().place(4 * i + 1)({"i": 3})                  13
-    Formulas().value(Call("add_reassoc", (Ref("a"), Ref("b"))))({"a": ..., "b": ...})
+place of 4 * i + 1, where i is 3      ->  13
+value of a + 0.5, where a is 1.0      ->  1.5
 """
 
 from __future__ import annotations

@@ -77,10 +77,11 @@ def _define(op: Op | None, value: Value, known: set[Value]) -> Iterator[Diagnost
 
 
 _SOUND: WeakSet[Op] = WeakSet()
+"""Ops that broke no rule; they do not change."""
 
 
 def _verify_op(op: Op) -> Iterator[Diagnostic]:
-    """What is wrong with an op by itself. Passes leave most ops as they are: those are not looked at again."""
+    """What is wrong with an op alone. Passes leave most ops as they are: those are not looked at again."""
     if op in _SOUND:
         return
     found = tuple(_diagnose(op))

@@ -50,7 +50,6 @@ from jstitch.passes.lower.divide_loops import Division
 
 MOST_ATOMS = 32  # of one index: reshapes and transposes in turn double it
 MOST_VALUES = 1 << 11  # of one loop: a chain of concatenates and pads doubles them at each
-SAMPLE = 4  # rows that are written out, or a 16th of them, tell of the others
 
 
 class CannotLowerError(Exception):
@@ -61,7 +60,7 @@ class CannotLowerError(Exception):
         super().__init__(str(reason))
 
 
-def _too_many() -> CannotLowerError:
+def too_many() -> CannotLowerError:
     return CannotLowerError(f"one loop would compute more than {MOST_VALUES} values for each element")
 
 
@@ -143,8 +142,7 @@ class NestBuilder:
     producers: the pattern's ops by value. places: values to be read from memory instead of computed.
     depths: loop variable -> number of loops around and including it. first_row: the step's first row.
     inner_names: the tile's loop variables. modular: some index takes one of them through // or %, by what is
-    in divided. numbers: integer scalars that say how often loops around the nest have turned. of_first: values
-    of the first of the rows that are written out.
+    in divided. numbers: integer scalars that say how often loops around the nest have turned.
     """
 
     producers: Mapping[Value, Op]
@@ -160,7 +158,6 @@ class NestBuilder:
     modular: bool = False
     divided: dict[Division, None] = field(default_factory=dict)
     numbers: Mapping[Value, Index] = field(default_factory=dict)
-    of_first: int = 0
 
     def value(self, v: Value, index: tuple[Index, ...], compute: bool = False) -> Atomic:
         """The scalar that is element `index` of `v`. `compute`: even if `v` has a place to be read from."""
@@ -233,18 +230,6 @@ class NestBuilder:
             offset = add(offset, mul(clamp(number, 0, limit), stride))
         return offset
 
-    def expect(self, done: int, rows: int) -> None:
-        """Say now what the values of the rows that are `done` tell of all that are written out.
-
-        Raises CannotLowerError where they would be too many.
-        """
-        if done == 1:
-            self.of_first = len(self.memo)
-        elif done == max(SAMPLE, rows // 16):
-            each = (len(self.memo) - self.of_first) / (done - 1)
-            if self.of_first + each * (rows - 1) > MOST_VALUES:
-                raise _too_many()
-
     @staticmethod
     def number(value: Atomic) -> Index:
         """An integer scalar as an index."""
@@ -290,7 +275,7 @@ class NestBuilder:
     def _compute(self, v: Value, index: tuple[Index, ...]) -> Deep[Atomic]:
         op = self.producers[v]
         if len(self.memo) > MOST_VALUES:
-            raise _too_many()
+            raise too_many()
         definition = lookup(op.name)
         if definition.position is not None:
             return self.position(op.result.tensor.dtype, definition.position(op, index))

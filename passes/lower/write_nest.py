@@ -34,6 +34,7 @@ from jstitch.passes.base.row_access import data_operands, identities, prefix_ran
 from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder, literal
 from jstitch.passes.lower.by_pairs import by_pairs
 from jstitch.passes.lower.divide_loops import loop_name, run_name, runs_of, seams_of
+from jstitch.passes.lower.expect_values import ExpectedValues
 from jstitch.passes.lower.lane_context import LaneContext
 from jstitch.passes.lower.loop_order import inner_dims, sums_floats
 from jstitch.passes.lower.trace_lane import Node
@@ -157,8 +158,9 @@ class NestWriter:
 
     def write(self) -> Nest:
         rows = range(self.group.step) if self.unrolled else (None,)
+        expected = ExpectedValues(len(rows))
         for done, j in enumerate(rows):
-            self.builder.expect(done, len(rows))
+            expected.look(done, len(self.builder.memo))
             row = self.row if j is None else add(self.row, const(j))
             for _ in self._turns():
                 for n in self.nodes:

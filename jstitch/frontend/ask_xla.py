@@ -1,7 +1,7 @@
 """What XLA:CPU makes of a part of a program: asked of its compiler, so for this version, flags and machine.
 
-    ask_xla(Graph of a loop, ...)                               ->  Module, as XLA has optimised it
-    ask_xla(Graph of a loop with `planned_call`s, ...)          ->  the same with calls that nobody built
+    ask_xla(Graph of a loop, ...)()                             ->  Module, as XLA has optimised it
+    ask_xla(Graph of a loop with `planned_call`s, ...)()        ->  the same with calls that nobody built
 
 A graph is asked about once, however its values are called: answers stay with compiled kernels. XLA is told
 to spend little on machine code, which changes nothing of what comes before.
@@ -14,7 +14,7 @@ import os
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -24,7 +24,7 @@ from jstitch.codegen.backend import KernelCall
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.exporter import export_module
-from jstitch.frontend.measure import apart
+from jstitch.frontend.measure import begin_apart
 from jstitch.frontend.probe import NAME, compiled_text, make_program
 from jstitch.ir.graph import Graph
 from jstitch.runtime.cache import KernelCache, Label, kernel_store
@@ -62,14 +62,24 @@ class _Answers:
 _answers = _Answers()
 
 
-def ask_xla(graph: Graph, cache_dir: str | None) -> Module:
-    """Of a graph of tensors. Raises what XLA raises when it cannot compile that graph alone."""
+def ask_xla(graph: Graph, cache_dir: str | None) -> Callable[[], Module]:
+    """Of a graph of tensors. XLA works beside the caller: what is returned waits for its answer.
+
+    That raises what XLA raises when it cannot compile that graph alone.
+    """
     key = _key(export_module(graph, NAME, emit_kernel).operation.get_asm(enable_debug_info=False))
     found = _answers.get(key)
-    if found is None:
-        found = parse_module(_stored(key, graph, kernel_store(cache_dir)))
-        _answers.put(key, found)
-    return found
+    if found is not None:
+        return lambda: found
+    store = kernel_store(cache_dir)
+    answer = begin_apart(lambda stop: parse_module(_stored(key, graph, store)))
+
+    def wait() -> Module:
+        module = answer()
+        _answers.put(key, module)
+        return module
+
+    return wait
 
 
 def _key(question: str) -> str:
@@ -83,7 +93,7 @@ def _stored(key: str, graph: Graph, store: KernelCache) -> str:
 
     def make() -> bytes:
         program, device = make_program(graph, emit_kernel), jax.local_devices(backend="cpu")[0]
-        return zlib.compress(apart(lambda stop: compiled_text(program, device, QUICKLY)).encode())
+        return zlib.compress(compiled_text(program, device, QUICKLY).encode())
 
     label = Label("XLA:CPU's answers", compiled_with())
     return zlib.decompress(store.obtain(key, "a program", label, make)).decode()

@@ -123,27 +123,28 @@ class _Gate:
             calls.append(call_seconds(pattern, self.context.profile))
             return planned_call(kernel, len(calls) - 1)
 
+        folder = self.context.options.cache_dir
         try:
-            xla = ask_xla(_alone(frame, op), self.context.options.cache_dir)
-            least = self.least(xla, below)
-            if least is not None:
-                return least
+            xla = ask_xla(_alone(frame, op), folder)  # which answers while we lower kernels
             regions = tuple(contract_tree(part, self.context, lambda plan: None, build) for part in below)
-            ours = ask_xla(_alone(frame, replace(op, regions=regions)), self.context.options.cache_dir)
+            nested = any(planned.inner for planned in below)
+            if not nested and (least := self.least(xla(), below)) is not None:
+                return least
+            ours = ask_xla(_alone(frame, replace(op, regions=regions)), folder)
+            answers = xla(), ours()
         except Exception as error:  # whatever XLA raises: a loop that nobody can ask about is left to it
             what = f"{type(error).__name__}: {error}".partition("\n")[0]
             return Reason(RULE, f"XLA cannot be asked about the loop around it: {what}")
-        verdicts = _verdicts(xla, ours, calls, self.context.machine)
+        verdicts = _verdicts(*answers, calls, self.context.machine)
         return max(verdicts, key=lambda v: v.ours - self.margin * v.xla)
 
     def least(self, xla: Module, below: tuple[Planned, ...]) -> Verdict | None:
         """The calls of the loop's body alone, where XLA's one kernel takes no longer; else None.
 
-        None, too, where it is not plain how often the body runs: with loops or branches inside.
+        It must be plain how often the body runs: no loops or branches are inside.
         """
         loops = [i for c in xla.computations.values() for i in c.instructions.values() if i.opcode == "while"]
-        nested = any(planned.inner for planned in below)
-        if nested or len(loops) != 1 or thunks_a_turn(xla) is not None:
+        if len(loops) != 1 or thunks_a_turn(xla) is not None:
             return None
         machine, body = self.context.machine, below[-1].plan.patterns
         turn = sum(call_seconds(p, self.context.profile) for p in body if self.lower(p) is not None)

@@ -122,6 +122,11 @@ def apart(function: Callable[[Callable[[], bool]], T]) -> T:
 
     stop() becomes true when the caller no longer waits (Ctrl-C).
     """
+    return begin_apart(function)()
+
+
+def begin_apart(function: Callable[[Callable[[], bool]], T]) -> Callable[[], T]:
+    """`apart`, begun: what is returned waits, however often it is called."""
     stopped = threading.Event()
     results: list[T] = []
     errors: list[BaseException] = []
@@ -135,10 +140,14 @@ def apart(function: Callable[[Callable[[], bool]], T]) -> T:
 
     thread = threading.Thread(target=run, name="jstitch-measure", daemon=True)
     thread.start()
-    try:
-        thread.join()
-    finally:
-        stopped.set()
-    if errors:
-        raise errors[0]
-    return results[0]
+
+    def wait() -> T:
+        try:
+            thread.join()
+        finally:
+            stopped.set()
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    return wait

@@ -142,7 +142,7 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
         narrow_tiles=True,
         machine=Machine(
             launch=spec.launch_seconds,
-            call=0.0,
+            call_seconds=0.0,
             lane_cycle=1 / (spec.sms * spec.fpus_per_sm * spec.clock * ISSUE),
             bandwidths=BandwidthCurve.level(spec.bandwidth * COPY),
             lone_bandwidths=BandwidthCurve.level(spec.bandwidth * COPY / spec.sms),

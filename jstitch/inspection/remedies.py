@@ -88,7 +88,7 @@ REMEDIES: Mapping[str, str] = {
         "write complex numbers as their real and imaginary parts, so that one kernel holds all of it;"
         " tune='off' keeps every pattern"
     ),
-    "small": "none needed: larger arrays make kernels pay; tune='off' keeps every pattern",
+    "small": "none needed: arrays instead of scalars make kernels pay; tune='off' keeps every pattern",
     "measured": "tune='off' keeps every pattern; `jstitch library` shows, and forgets, what was measured",
     "asked": (
         "none needed: XLA makes the same in fewer launches or bytes, while it multiplies matrices;"

@@ -26,14 +26,11 @@ ONE_CORE = BandwidthCurve(
 class Machine:
     """Seconds, bytes, cycles of one light op on one element of a vector.
 
-    What `jstitch calibrate` measures: launch: one kernel of XLA's, or one phase of ours. call_seconds: of a
-    call of ours; operand: of each buffer that it is given. lane_cycle: seconds of a cycle when all lanes of
-    all cores work; cores: what parallel programs gain at least. bandwidths: of memory, all cores at once;
+    What `jstitch calibrate` measures: launch: one kernel of XLA's, on GPUs one phase of ours. call_seconds:
+    of a call of ours; operand: of each buffer that it is given. lane_cycle: seconds of a cycle when all lanes
+    of all cores work; cores: what parallel programs gain at least. bandwidths: of memory, all cores at once;
     lone_bandwidths: of one core. fork: seconds of a phase on all cores, besides its work. vector_bytes: of a
     core's registers. near_bytes: of a core's own cache.
-
-    call: phases' worth that planning charges a call with. More than a call takes: when in doubt, small
-    patterns stay XLA's.
 
     Of our code, fitted to measured kernels: one core's cycles to start an innermost loop (loop_cycles), to
     end an accumulator of it (sum_cycles); of an access whose neighbours in the loop are none in memory
@@ -56,7 +53,6 @@ class Machine:
     """
 
     launch: float = 4e-7
-    call: float = 5.0
     call_seconds: float = 1.9e-7
     lane_cycle: float = 2e-11
     bandwidths: BandwidthCurve = ALL_CORES
@@ -92,6 +88,16 @@ class Machine:
     def bandwidth(self, nbytes: float) -> float:
         """Bytes per second of a working set of this size."""
         return self.bandwidths.at(nbytes)
+
+    @property
+    def call(self) -> float:
+        """A call of ours, in launches."""
+        return self.call_seconds / self.launch
+
+    @property
+    def phase(self) -> float:
+        """A phase of our kernels, in launches: on GPUs it is one, on CPUs no more than a fork."""
+        return 1.0 if self.device is not None else min(1.0, self.fork / self.launch)
 
     @property
     def units(self) -> int:

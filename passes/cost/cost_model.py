@@ -84,7 +84,7 @@ def kernel_cost(pattern: FusionPattern, profile: Profile) -> CostEstimate:
             lanes.setdefault((grouping.level_of[op], id(grouping.group_of[op])), []).append(op)
     producers = {v: op for op in grouping.ops for v in op.results}
     phases = len({level for level, _ in lanes})
-    total = CostEstimate(launches=machine.call + phases)
+    total = CostEstimate(launches=machine.call + phases * machine.phase)
     kept = grouping.spilled.union(formed.outputs)
     sector = machine.sector_bytes
     sector = sector if sector and is_turned(grouping.ops, sector) else 0

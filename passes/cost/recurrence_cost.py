@@ -26,7 +26,7 @@ def cost_of(pattern: FusionPattern, profile: Profile) -> CostEstimate:
     nbytes = sum(v.tensor.nbytes for v in (*pattern.inputs, *pattern.outputs))
     around = sum(work(op, profile.machine) for op in pattern.ops if op is not loop)
     turn = sum(work(op, profile.machine) for op in found.ops)
-    return CostEstimate(profile.machine.call + 1, nbytes, around + found.turns * turn)
+    return CostEstimate(profile.machine.call + profile.machine.phase, nbytes, around + found.turns * turn)
 
 
 @per_object

@@ -105,7 +105,7 @@ class Scorer:
         total = self._saved(s)
         moved = s.inputs + s.outputs
         memory = s.xla_bytes / machine.bandwidth(s.xla_bytes) - moved / machine.bandwidth(moved)
-        calls = (s.xla_launches - machine.call - s.phases) * machine.launch
+        calls = (s.xla_launches - machine.call - s.phases * machine.phase) * machine.launch
         return Score(memory, calls, memory + calls - total)
 
     # -- one op more ------------------------------------------------------------------------------------
@@ -286,4 +286,4 @@ class Scorer:
         machine = self.machine
         serial = machine.cores if s.rows < machine.cores and s.cycles >= machine.serial_work else 1.0
         moved = (s.inputs + s.outputs + s.kept) * (1 + (serial - 1) / 2)
-        return machine.call + s.phases, moved, s.cycles * serial
+        return machine.call + s.phases * machine.phase, moved, s.cycles * serial

@@ -1,10 +1,10 @@
-"""Small work in straight code stays XLA's on a CPU: a call among XLA's kernels costs more than it saves.
+"""Work on scalars in straight code stays XLA's on a CPU: a call among XLA's kernels costs more than it saves.
 
     32 sums and tanhs of scalars            XLA:CPU: 25 us, in order       with a kernel of 32 results: 60 us
 
 XLA:CPU runs kernels of small enough buffers one after another, for less than a tenth of a microsecond each. A
-call among them costs 10 to 60 us more; why is not known. Beside loops, larger work is worth its kernels as it
-is elsewhere. Kernels inside loops are judged with the loop.
+call among them costs 10 to 60 us more; why is not known. Where arrays are made, be they of two numbers,
+kernels are worth it. Kernels inside loops are judged with the loop.
 """
 
 from __future__ import annotations
@@ -21,16 +21,12 @@ from jstitch.passes.fuse.hold_together import is_fixed
 from jstitch.passes.fuse.plan_tree import Planned, leave
 
 RULE = "small"
-SMALL = 512  # bytes of a buffer: XLA:CPU's own limit for running kernels in order
 AMONG = 2e-5  # seconds that a call costs among such kernels, besides its own
-WHY = (
-    f"values of {SMALL} bytes at most: modelled {{{{bound}}}} us as XLA's {{count}} kernels,"
-    " and {{found}} us as a call among such"
-)
+WHY = "work on scalars: modelled {{bound}} us as XLA's {count} kernels, and {{found}} us as a call among such"
 
 
 def leave_small(tree: Planned, context: Context) -> Planned:
-    """The plans without patterns of small work in straight code."""
+    """The plans without patterns of scalars in straight code."""
     if context.machine.device is not None:
         return tree
     for pattern in tree.plan.patterns:
@@ -42,8 +38,8 @@ def leave_small(tree: Planned, context: Context) -> Planned:
 
 def _why(pattern: FusionPattern, context: Context) -> Reason | None:
     """Why XLA is quicker; None where it may not be."""
-    values = (*pattern.inputs, *(v for op in pattern.ops for v in op.results))
-    if is_fixed(pattern) or pattern.origin == RECURRENCE or any(v.tensor.nbytes > SMALL for v in values):
+    arrays = any(v.tensor.size > 1 for op in pattern.ops for v in op.results)
+    if is_fixed(pattern) or pattern.origin == RECURRENCE or arrays:
         return None
     machine, kernels = context.machine, len(xla_kernels(pattern, context.machine))
     theirs = kernels * (machine.in_order + machine.queued)

@@ -93,8 +93,8 @@ def test_functions_of_modules_on_the_path() -> None:
     assert "for h200" in run("plan", "jax.nn:softmax", "--args", "f32[64,64]", "--target", "h200").stdout
 
 
-def test_explain_of_a_module(module: Path) -> None:
-    result = run("explain", module)
+def test_explain_of_a_module() -> None:
+    result = run("explain", Path(__file__).parents[1] / "golden" / "gate.mlir")
     assert re.search(r"gate\s+│ modelled", result.stdout)
     assert "tune='off'" in result.stdout
 

@@ -25,5 +25,5 @@ func.func @main(%x: tensor<64x512xf32>, %w: tensor<512x512xf32>) -> tensor<64x51
 // CHECK-NEXT{LITERAL}:   %5 = stablehlo.multiply %3, %4 : tensor<64x512xf32>  // -:11
 // CHECK-NEXT{LITERAL}:   outputs  %5
 // CHECK-NEXT{LITERAL}: not fused
-// CHECK-NEXT{LITERAL}:   %1 stablehlo.multiply -> %2 stablehlo.dot_general    gate: modelled 310.19 us (4.59 MB), and must be less than 266.41 us, 0.95 of XLA's 280.44 us (1.70 MB, 2 kernels)
-// CHECK-NEXT{LITERAL}:   %2 stablehlo.dot_general -> %3 stablehlo.add    gate: modelled 310.19 us (4.59 MB), and must be less than 266.41 us, 0.95 of XLA's 280.44 us (1.70 MB, 2 kernels)
+// CHECK-NEXT{LITERAL}:   %1 stablehlo.multiply -> %2 stablehlo.dot_general    gate: modelled 308.18 us (4.59 MB), and must be less than 266.41 us, 0.95 of XLA's 280.44 us (1.70 MB, 2 kernels)
+// CHECK-NEXT{LITERAL}:   %2 stablehlo.dot_general -> %3 stablehlo.add    gate: modelled 308.18 us (4.59 MB), and must be less than 266.41 us, 0.95 of XLA's 280.44 us (1.70 MB, 2 kernels)

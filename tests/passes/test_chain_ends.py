@@ -114,8 +114,8 @@ def test_little_that_waits_for_totals_is_held_and_rows_are_not() -> None:
 def test_a_library_that_starts_no_threads_is_left_its_small_products() -> None:
     machine = replace(CPU_PROFILE.machine, library_threads=1e9)
     lone = replace(CPU_PROFILE, machine=machine)
-    assert chain(lambda x, w: jnp.tanh(x @ w), (64, 14), (14, 39)) != []
-    assert chain(lambda x, w: jnp.tanh(x @ w), (64, 14), (14, 39), profile=lone) == []
+    assert chain(lambda x, w: jnp.tanh(x @ w), (64, 128), (128, 128)) != []
+    assert chain(lambda x, w: jnp.tanh(x @ w), (64, 128), (128, 128), profile=lone) == []
 
 
 def test_losses_over_large_logits_are_made_in_chunks_all_the_same() -> None:

@@ -179,7 +179,7 @@ def test_what_no_kernel_takes_is_a_product_again() -> None:
     def f(x: Any, a: Any, b: Any) -> tuple[Any, Any]:
         return jnp.exp(jax.nn.softmax(x, -1)) * x, jnp.dot(a, b, precision="highest")
 
-    args = np.ones((4096, 1024), np.float32), np.ones((4, 3), np.float32), np.ones(3, np.float32)
+    args = np.ones((4096, 1024), np.float32), np.ones((1, 3), np.float32), np.ones(3, np.float32)
     jitted = jstitch.jit(f)
     assert jitted.plan(*args).patterns
     text = jitted.lower(*args).as_text()

@@ -23,7 +23,6 @@ from jstitch.inspection.numerics import blind_difference
 STEPS = 2
 QUICK = {"xla_backend_optimization_level": 0}  # of XLA's code: most of the time goes into compiling that
 LONG = ("gpt", "vit", "bert", "diffusion", "ppo")  # to compile, twice: seconds
-LEFT = ("hmc",)  # to XLA, in this size
 
 
 def losses(program: Program) -> list[float]:
@@ -41,7 +40,7 @@ def losses(program: Program) -> list[float]:
 def test_the_losses_are_those_of_jax_jit(name: str) -> None:
     make, since = load(name), jstitch.record_count()
     ours = losses(make(jstitch.jit, small=True))
-    assert (jstitch.stitch_count(since) > 0) == (name not in LEFT)
+    assert jstitch.stitch_count(since) > 0
     expected = losses(make(jax.jit, small=True))
     assert len(set(expected)) == STEPS
     assert blind_difference(np.float32(ours), np.float32(expected)) is None

@@ -1,7 +1,9 @@
 """Expressions and indices as Python functions of the names in force, made once for all turns of a loop.
 
-place of 4 * i + 1, where i is 3      ->  13
-value of a + 0.5, where a is 1.0      ->  1.5
+    place of 4 * i + 1, where i is 3      ->  13
+    value of a + 0.5, where a is 1.0      ->  1.5
+
+All programs of a kernel that is interpreted share one `Formulas`.
 """
 
 from __future__ import annotations

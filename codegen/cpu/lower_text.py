@@ -162,6 +162,10 @@ class _Function:
     def loop(self, name: str, lo: Any, hi: Any, body: Sequence[ast.stmt], written_out: bool) -> None:
         if self.find(name) is not None or _assignments(body)[name]:
             raise Unsupported(f"a loop over {name}, which is something else too")
+        if trips_of(lo, hi) == 1:
+            # As a loop, it would keep LLVM from making vectors of a loop whose integer sum goes on in it.
+            self.block(body, **{name: Operand(INT, lo)})
+            return
         before = self.builder.block
         head, inside, after = (self.function.append_basic_block(n) for n in ("head", "loop", "after"))
         self.builder.branch(head)

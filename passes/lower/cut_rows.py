@@ -3,6 +3,7 @@
 y[r] = x[r] + (r >= 1 ? x[clamp(r - 1, 0, n - 1)] : 0)      rows [0, 16) as they are; [16, n): x[r] + x[r - 1]
 
 Pads, concatenates and rolls of one-dimensional tensors. A CPU's loops are vectors only without the question.
+Rolls and concatenates of whole rows, too: else each of their elements would be loaded from all operands.
 Each part has its own share of the lane's programs, and of what these add up.
 """
 
@@ -12,12 +13,19 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from jstitch.codegen.kernel_ir import FLAT_ALIGN, ROW, Lane, Let
+from jstitch.codegen.kernel_ir import FLAT_ALIGN, ROW, Lane, Let, Nest
+from jstitch.ir.expr import Call, Expr, Number, Ref
 from jstitch.ir.index import Clamp, Index, Var, atoms
 from jstitch.passes.lower.divide_loops import without_edges
 
 FEW = 16 * FLAT_ALIGN
 """Elements that are not worth lanes of their own."""
+
+MANY_STEPS = 16
+"""Of rows: fewer are not worth it."""
+
+FEW_SUMS = 2
+"""Programs for each part, where all programs leave a sum each: with fewer, cores would wait for one."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +46,43 @@ def rest_apart(rows: int, step: int, programs: int) -> tuple[RowsPart, RowsPart]
 
 def cut_rows(lane: Lane) -> list[RowsPart]:
     """Parts of the rows, whole vectors all but the last; empty where the lane is better whole."""
-    if not lane.flat or lane.rows < FEW:
+    if lane.rows < FEW if lane.flat else not _is_worth_it(lane):
         return []
-    points = {0, lane.rows}
+    whole, points = FLAT_ALIGN if lane.flat else lane.step, {0, lane.rows}
     for seam in _seams(lane):
-        points |= {seam // FLAT_ALIGN * FLAT_ALIGN, min(lane.rows, -(-seam // FLAT_ALIGN) * FLAT_ALIGN)}
+        points |= {seam // whole * whole, min(lane.rows, -(-seam // whole) * whole)}
     found = without_edges(sorted(points))
     parts = list(itertools.pairwise(found))
     sums = any(stage.once for stage in lane.stages)
-    if len(parts) < 2 or (sums and len(parts) > lane.programs):
+    if len(parts) < 2 or (sums and lane.programs < FEW_SUMS * len(parts)):
         return []
-    return [*_shares(parts, lane)]
+    return [*(_shares if sums else _more)(parts, lane)]
+
+
+def _is_worth_it(lane: Lane) -> bool:
+    """Whether a lane of whole rows has many, passes over them once, and asks which operand has a row.
+
+    (What asks whether there is a row, as behind a pad, is a mask that costs next to nothing.)
+    """
+    passes = [stage for stage in lane.stages if not stage.once]
+    return lane.rows >= MANY_STEPS * lane.step and len(passes) == 1 and any(map(_joins_rows, passes[0].nests))
+
+
+def _joins_rows(nest: Nest) -> bool:
+    asks: set[Expr] = set()
+    for i in nest.instructions:
+        match i:
+            case Let(name, Call("ge" | "lt", (Number(of), _))) if _is_of_row(of):
+                asks.add(Ref(name))
+            case Let(name, Call("and_", both)) if asks.issuperset(both):
+                asks.add(Ref(name))
+            case Let(_, Call("select", (test, Ref(), Ref()))) if test in asks:
+                return True
+    return False
+
+
+def _is_of_row(e: Index) -> bool:
+    return any(isinstance(atom, Var) and atom.name == ROW for atom in atoms([e]))
 
 
 def _shares(parts: Sequence[tuple[int, int]], lane: Lane) -> Iterator[RowsPart]:
@@ -60,6 +94,15 @@ def _shares(parts: Sequence[tuple[int, int]], lane: Lane) -> Iterator[RowsPart]:
         own = max(1, min(left - behind, round(left * (high - low) / rows)))
         yield RowsPart(low, high, first, own)
         first, left = first + own, left - own
+
+
+def _more(parts: Sequence[tuple[int, int]], lane: Lane) -> Iterator[RowsPart]:
+    """As many programs for most of the rows as all had: fewer of them, and cores would wait for one."""
+    first = 0
+    for low, high in parts:
+        own = max(1, min((high - low) // lane.step, round(lane.programs * (high - low) / lane.rows)))
+        yield RowsPart(low, high, first, own)
+        first += own
 
 
 def _seams(lane: Lane) -> Iterator[int]:

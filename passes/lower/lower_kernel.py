@@ -174,15 +174,19 @@ class _KernelLowering:
         if view.shared is None and (found := self._reading_less(view, tiles.lane)) is not None:
             tiles, schedules = found
         self.schedules += schedules
-        self._take_room(tiles)
         if apart:
-            return [tiles.lane, self._rest(view, apart[1])]
-        parts = cut_rows(tiles.lane) if self.profile.seams and not group.fixed else []
-        return [self.fit.fit(replace(view, part=part))[0].lane for part in parts] or [tiles.lane]
+            self._take_room(tiles)
+            # the rows that fill no step, one at a time
+            return [tiles.lane, self._part(view, replace(group, step=1), apart[1])]
+        whole = group.fixed or group.products or not self.profile.seams
+        parts = [] if whole else cut_rows(tiles.lane)
+        if not parts:
+            self._take_room(tiles)
+            return [tiles.lane]
+        return [self._part(view, group, part) for part in parts]
 
-    def _rest(self, view: LaneView, part: RowsPart) -> Lane:
-        """The rows that fill no step, one at a time."""
-        tiles, _ = self.fit.fit(replace(view, group=replace(view.group, step=1), part=part))
+    def _part(self, view: LaneView, group: Group, part: RowsPart) -> Lane:
+        tiles, _ = self.fit.fit(replace(view, group=group, part=part))
         self._take_room(tiles)
         return tiles.lane
 

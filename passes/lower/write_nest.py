@@ -76,7 +76,8 @@ class NestWriter:
         self.inner = self._inner_loops()
         depths = {loop.var.name: n + 1 for n, loop in enumerate(self.loops)}
         stepped = group.step > 1
-        first = mul(var(Var(STEP, (high - low) // group.step)), group.step)  # where low is 0
+        steps = var(Var(STEP, (high - low) // group.step))
+        first = add(mul(steps, group.step), const(low))
         self.row = first if self.unrolled else add(var(Var(ROW, high - low)), const(low))
         self.builder = NestBuilder(
             lane.view.producers,

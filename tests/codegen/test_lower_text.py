@@ -125,3 +125,12 @@ def test_equal_kernels_of_two_names_are_one() -> None:
     first, second = (KernelSource(n, HEAD, 1, 1, 0, 0, (PhaseSource("phase0", 1, 5),)) for n in "ab")
     assert first.digest == second.digest
     assert KernelSource.from_payload(first.payload).name == "a"
+
+
+@pytest.mark.parametrize(("trips", "loops"), [(1, 0), (2, 1)])
+def test_a_loop_of_one_turn_is_none(trips: int, loops: int) -> None:
+    """LLVM would write what it adds to a sum as a sum of its own, and make no vectors of the loop before."""
+    body = f"    acc = int32(0)\n    for i in range(5, {5 + trips}):\n        acc = iadd(acc, int32(3))\n"
+    body += "        store_s32(y, i, acc, 1)\n"
+    text = lower_text(functions_of(HEAD + body), names(), {f"jstitch_test_turns_{trips}": "phase0"})
+    assert str(text).count(" phi ") == loops

@@ -153,6 +153,48 @@ def test_a_line_is_cut_into_lanes(size: int, lanes: int) -> None:
     )
 
 
+def diffusion(x: Any) -> Any:
+    """One step of it on a torus."""
+    return x + 0.1 * (jnp.roll(x, 1, 0) + jnp.roll(x, -1, 0) - 2 * x)
+
+
+def framed(x: Any) -> Any:
+    """The same on a plate that is cold around."""
+    p = jnp.pad(x, ((1, 1), (0, 0)))
+    return x + 0.1 * (p[2:] + p[:-2] - 2 * x)
+
+
+@pytest.mark.parametrize(("f", "rows", "lanes"), [(diffusion, 400, 3), (diffusion, 12, 1), (framed, 400, 1)])
+def test_rows_that_come_from_elsewhere_have_lanes_of_their_own(
+    f: Callable[..., Any], rows: int, lanes: int
+) -> None:
+    """Where there are many rows, and they are loaded from elsewhere, not masked."""
+    made = stitch_for_cpu(graph_of(f, [np.ones((rows, 300), np.float32)], CPU))
+    (kernel,) = (op.attrs["kernel"] for op in made.ops if op.name == KERNEL)
+    found = kernel.phases[-1].lanes
+    assert [lane.rows for lane in found] == ([1, rows - 2, 1] if lanes == 3 else [rows])
+    assert any(map(clamped, found[lanes // 2].stages[0].nests)) == (lanes == 1)
+    assert found[lanes // 2].programs == max(1, rows * 300 // 16384)
+    x = np.random.default_rng(rows).standard_normal((rows, 300), np.float32)
+    np.testing.assert_allclose(jstitch.jit(f, options=OPTIONS)(x), jax.jit(f)(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(401, 33), (64, 3000), (97, 700), (1000, 20), (300, 300)])
+@pytest.mark.parametrize("mode", ["wrap", "edge", "reflect"])
+def test_sums_of_padded_planes(shape: tuple[int, int], mode: str) -> None:
+    """Rows of their own, several rows in a step, and what each program adds up."""
+    x = np.random.default_rng(0).integers(0, 9, shape)
+
+    def f(x: Any) -> Any:
+        p = jnp.pad(x, 1, mode=mode)
+        y = p[2:, 1:-1] * 3 + p[:-2, 1:-1] - p[1:-1, 2:] * p[1:-1, :-2]
+        kept = jnp.abs(y).sum(1, keepdims=True)
+        return y, y.sum(), kept, y * 2 - kept.min()
+
+    for a, b in zip(jstitch.jit(f, options=OPTIONS)(x), jax.jit(f)(x), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def loudness(x: Any, y: Any) -> Any:
     """The largest of two joined lines, and what is below it."""
     z = jnp.exp(jnp.concatenate([x, y * y]))

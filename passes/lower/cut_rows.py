@@ -21,8 +21,8 @@ from jstitch.passes.lower.divide_loops import without_edges
 FEW = 16 * FLAT_ALIGN
 """Elements that are not worth lanes of their own."""
 
-MANY_STEPS = 16
-"""Of rows: fewer are not worth it."""
+MANY_STEPS, MUCH_WORK = 16, 1 << 14
+"""Of rows, and elements of work in all of them: fewer are not worth it."""
 
 FEW_SUMS = 2
 """Programs for each part, where all programs leave a sum each: with fewer, cores would wait for one."""
@@ -65,7 +65,9 @@ def _is_worth_it(lane: Lane) -> bool:
     (What asks whether there is a row, as behind a pad, is a mask that costs next to nothing.)
     """
     passes = [stage for stage in lane.stages if not stage.once]
-    return lane.rows >= MANY_STEPS * lane.step and len(passes) == 1 and any(map(_joins_rows, passes[0].nests))
+    if lane.rows < MANY_STEPS * lane.step or lane.work < MUCH_WORK:
+        return False
+    return len(passes) == 1 and any(map(_joins_rows, passes[0].nests))
 
 
 def _joins_rows(nest: Nest) -> bool:

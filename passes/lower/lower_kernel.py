@@ -178,8 +178,7 @@ class _KernelLowering:
             self._take_room(tiles)
             # the rows that fill no step, one at a time
             return [tiles.lane, self._part(view, replace(group, step=1), apart[1])]
-        whole = group.fixed or group.products or not self.profile.seams
-        parts = [] if whole else cut_rows(tiles.lane)
+        parts = cut_rows(tiles.lane) if self.profile.seams and not group.products else []
         if not parts:
             self._take_room(tiles)
             return [tiles.lane]

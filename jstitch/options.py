@@ -46,6 +46,7 @@ OPTIONAL_PASSES = (
     *(
         "chain_scatters",
         "recompute_stacks",
+        "fold_transposes",
         "hoist_products",
         "sink_products",
         "sink_sums",

@@ -32,6 +32,7 @@ from jstitch.passes.graph.cse import cse
 from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.divide_windows import divide_windows
 from jstitch.passes.graph.fold_constants import fold_constants
+from jstitch.passes.graph.fold_transposes import fold_transposes
 from jstitch.passes.graph.group_collectives import group_collectives
 from jstitch.passes.graph.hoist_products import hoist_products
 from jstitch.passes.graph.hoist_slices import hoist_slices
@@ -89,6 +90,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     _any_target(batch_gathers),
     graph_pass("chain_scatters", run_on=chain_scatters, about=chain_scatters),
     graph_pass("recompute_stacks", run_on=recompute_stacks, about=recompute_stacks),
+    _any_target(fold_transposes),
     graph_pass("hoist_products", run_on=hoist_products, about=hoist_products),
     graph_pass("sink_products", run_on=sink_products, about=sink_products),
     graph_pass("sink_sums", run_on=sink_sums, about=sink_sums),

@@ -44,6 +44,7 @@ from jstitch.passes.fuse.leave_lost import leave_lost
 from jstitch.passes.fuse.leave_small import leave_small
 from jstitch.passes.fuse.plan_tree import contract_tree, plan_tree
 from jstitch.passes.graph.copy_carried import copy_carried
+from jstitch.passes.graph.fold_transposes import fold_transposes
 from jstitch.passes.graph.keep_counters import keep_counters
 from jstitch.passes.graph.swap_products import swap_products
 from jstitch.passes.graph.turn_gradients import turn_gradients
@@ -175,7 +176,7 @@ def with_turned_gradients(graph: Graph, context: Context) -> Graph:
 
     The graph itself where it has none. Passes that make it ready for kernels could cost where there are none.
     """
-    passes = [p for p in PIPELINE if p.about in (swap_products, turn_gradients)]
+    passes = [p for p in PIPELINE if p.about in (fold_transposes, swap_products, turn_gradients)]
     turned = run(graph, context, passes)
     return turned if any(op.name == TURNED for op in turned.walk()) else graph
 

@@ -10,15 +10,13 @@ for a barrier between the two, which is what `turned` leaves as. A kernel reads 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.context import Context
-from jstitch.passes.base.product_side import PRODUCT, SIDES, Side
+from jstitch.passes.base.product_side import PRODUCT, Side
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
-from jstitch.passes.graph.swap_products import TRANSPOSE, is_even, swapped
+from jstitch.passes.graph.swap_products import is_even, swapped
 
 NARROW = 128  # columns up to which it pays, where as many rows are added up: turning it takes time, too
 LONGER = 2  # times as many rows
@@ -29,9 +27,7 @@ def turn_gradients(graph: Graph, context: Context) -> Graph:
     return graph if context.machine.device is not None else rewrite(graph, _rule, of=(PRODUCT,))
 
 
-def _rule(op: Op, producer: Producer) -> Replacement | None:
-    for number in range(len(SIDES)):
-        op = _of_rows(op, number, producer)
+def _rule(op: Op, _: Producer) -> Replacement | None:
     left, right = Side.of(op, 0), Side.of(op, 1)
     if left.batch or not (_sums_rows(left) and _sums_rows(right) and is_even(op)):
         return None
@@ -44,20 +40,6 @@ def _rule(op: Op, producer: Producer) -> Replacement | None:
     left_so = build.turned(product.result)
     back = build.transpose(left_so.result, (1, 0))
     return Replacement(back.results, (product, left_so.located(op), back.located(op)))
-
-
-def _of_rows(op: Op, number: int, producer: Producer) -> Op:
-    """The product of what an operand is the transposition of: `x.T @ d` sums over rows of both, too."""
-    turning = producer(op.operands[number])
-    if turning is None or turning.name != TRANSPOSE:
-        return op
-    permutation, side = turning.attrs["permutation"], Side.of(op, number)
-    operands = [turning.operands[0] if n == number else v for n, v in enumerate(op.operands)]
-    dims = {
-        f"{SIDES[number]}_{kind}_dimensions": tuple(permutation[d] for d in old)
-        for kind, old in (("batching", side.batch), ("contracting", side.contracted))
-    }
-    return replace(op, operands=tuple(operands), attrs={**op.attrs, **dims})
 
 
 def _sums_rows(side: Side) -> bool:

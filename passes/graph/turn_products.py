@@ -1,19 +1,26 @@
-"""Write out the transpositions that XLA makes for a batched matrix product, so that kernels can make them.
+"""Write out the transpositions that XLA makes for a matrix product, so that kernels can make them.
 
-    %p = dot_general %q, %k {batch (0, 2) and (0, 2), contract 3 and 3}      %q, %k: [b, l, h, d]
-->
-    %s = transpose %q (0, 2, 1, 3);  %t = transpose %k (0, 2, 1, 3)
-    %p = dot_general %s, %t {batch (0, 1) and (0, 1), contract 3 and 3}
+GPU     %p = dot_general %q, %k {batch (0, 2) and (0, 2), contract 3 and 3}      %q, %k: [b, l, h, d]
+    ->
+        %s = transpose %q (0, 2, 1, 3);  %t = transpose %k (0, 2, 1, 3)
+        %p = dot_general %s, %t {batch (0, 1) and (0, 1), contract 3 and 3}
+
+CPU     %p = dot_general %w, %z {contract 0 and 1}                               %w: [k, o]; %z: [b, k, d]
+    ->
+        %t = transpose %z (1, 0, 2)
+        %p = dot_general %w, %t {contract 0 and 0}
 
 A product's library wants its batch dimensions first, and the others in two runs: those that are contracted
 and those that are not. XLA turns operands which are not so, in the kernel that makes them if that is its own,
 else in one more. As an op the transposition is a kernel's like any other; one that no kernel takes XLA folds
-back.
+back. (Batched products on CPUs are chains of ours, or loops of XLA's, which read operands as they lie.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import OPS, OpClass, build, lookup
@@ -27,7 +34,9 @@ Dims = tuple[int, ...]
 
 def turn_products(graph: Graph, context: Context) -> Graph:
     """The graph with batched products of operands in the order that libraries take, where that matters."""
-    return rewrite(graph, _rule, of=(PRODUCT,)) if context.profile.products else graph
+    if context.machine.device is None:
+        return rewrite(graph, _unbatched, of=(PRODUCT,))
+    return rewrite(graph, _batched, of=(PRODUCT,)) if context.profile.products else graph
 
 
 @dataclass(frozen=True)
@@ -43,6 +52,23 @@ class _Side:
         return tuple(d for d in range(self.value.tensor.rank) if d not in (*self.batch, *self.contracted))
 
     @property
+    def as_it_is(self) -> Dims:
+        return tuple(range(self.value.tensor.rank))
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether what is contracted, or what is not, lies in several runs."""
+        large = [d in self.contracted for d, n in enumerate(self.value.shape) if n > 1]
+        return sum(a != b for a, b in pairwise(large)) > 1
+
+    @property
+    def in_runs(self) -> Dims:
+        """The run last that has the last dimension now: lines of memory stay lines."""
+        last = max(d for d, n in enumerate(self.value.shape) if n > 1)
+        first, second = self.free, self.contracted
+        return (*second, *first) if last in first else (*first, *second)
+
+    @property
     def order(self) -> Dims:
         """Batch dimensions, then the contracted ones and the others, whichever come first now."""
         first, second = self.free, self.contracted
@@ -51,22 +77,34 @@ class _Side:
         return (*self.batch, *first, *second)
 
 
-def _rule(op: Op, producer: Producer) -> Replacement | None:
+def _batched(op: Op, producer: Producer) -> Replacement | None:
+    """As GPUs' libraries take them."""
     if not op.attrs["lhs_batching_dimensions"]:
         return None
+    return _turned(op, [_side(op, number).order for number in (0, 1)], producer)
+
+
+def _unbatched(op: Op, producer: Producer) -> Replacement | None:
+    """In two runs, as CPUs' libraries take them, either of which may be the first."""
     sides = [_side(op, number) for number in (0, 1)]
-    turned = [side.order != tuple(range(len(side.order))) and _is_made(side, producer) for side in sides]
-    if not any(turned):
+    if sides[0].batch:
         return None
-    new, attrs = list[Op](), dict(op.attrs)
-    operands = [side.value for side in sides]
-    for number, (name, side) in enumerate(zip(_SIDES, sides, strict=True)):
-        if turned[number]:
-            new.append(build.transpose(side.value, side.order))
+    return _turned(op, [side.in_runs if side.is_scattered else side.as_it_is for side in sides], producer)
+
+
+def _turned(op: Op, orders: Sequence[Dims], producer: Producer) -> Replacement | None:
+    """The product of its operands in these orders, where a kernel could make them; None: as it is."""
+    new, attrs, operands = list[Op](), dict(op.attrs), list(op.operands)
+    for number, (name, order) in enumerate(zip(_SIDES, orders, strict=True)):
+        side = _side(op, number)
+        if order != side.as_it_is and _is_made(side, producer):
+            new.append(build.transpose(side.value, order))
             operands[number] = new[-1].result
-            place = {d: n for n, d in enumerate(side.order)}
+            place = {d: n for n, d in enumerate(order)}
             attrs[f"{name}_batching_dimensions"] = tuple(place[d] for d in side.batch)
             attrs[f"{name}_contracting_dimensions"] = tuple(place[d] for d in side.contracted)
+    if not new:
+        return None
     new.append(replace(op, operands=tuple(operands), attrs=attrs))
     return Replacement(op.results, tuple(new))
 

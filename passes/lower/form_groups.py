@@ -86,7 +86,22 @@ def form_groups(
     if fix is not None:
         fix(group_of)
     grouping = _split_cross_reductions(ops, group_of)
-    return _assign_levels(grouping)
+    return _assign_levels(grouping, _moved_once(ops, outputs) if profile.machine.device is None else set())
+
+
+def _moved_once(ops: Sequence[Op], outputs: Collection[Value]) -> set[Value]:
+    """Values that nobody reads but an op which moves each of their elements to another place."""
+    readers: dict[Value, list[Op]] = {}
+    for op in ops:
+        for v in op.operands:
+            readers.setdefault(v, []).append(op)
+    moved = (v for v, users in readers.items() if len(users) == 1 and _only_moves(users[0]))
+    return {*moved}.difference(outputs)
+
+
+def _only_moves(op: Op) -> bool:
+    same = len(op.operands) == 1 and op.result.tensor.size == op.operands[0].tensor.size
+    return same and lookup(op.name).op_class is OpClass.SHAPE
 
 
 def _grow_groups(ops: Sequence[Op], profile: Profile, strips: Mapping[Op, Strips]) -> list[Group]:
@@ -279,8 +294,11 @@ def _repeated(ops: Sequence[Op], op_cost: OpCost) -> set[Value]:
     return found
 
 
-def _assign_levels(grouping: Grouping) -> Grouping:
-    """The level of every op: one more than that of any spill it reads, directly or by inlining."""
+def _assign_levels(grouping: Grouping, once: Collection[Value]) -> Grouping:
+    """The level of every op: one more than that of any spill it reads, directly or by inlining.
+
+    once: values that are computed where they are read, and nowhere else, however dear they are.
+    """
     level, group_of, spilled = grouping.level_of, grouping.group_of, grouping.spilled
     maker: dict[Value, Op] = {}
     cost: dict[Value, float] = {}  # cycles per element to compute it again from inputs and spills
@@ -298,7 +316,7 @@ def _assign_levels(grouping: Grouping) -> Grouping:
         if same and access is Access.ROW and not again:
             rows.setdefault(source, []).append(op)
             return level[source]
-        bound = _bound(value, op, group_of[op])
+        bound = math.inf if value in once else _bound(value, op, group_of[op])
         if value not in spilled and cost[value] >= bound and not again:
             if parts := small_parts(value, bound, maker, cost, spilled, op_cost):
                 spilled.update(parts)

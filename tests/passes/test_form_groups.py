@@ -60,6 +60,19 @@ def test_a_gpus_threads_share_short_rows() -> None:
     assert rows(made(lambda x: jnp.roll(x, 1, 0) * 2, shape, H200_PROFILE)) == [16 * 8 * 8 * 3]
 
 
+def test_what_is_only_moved_is_made_where_it_goes() -> None:
+    """However dear it is: nobody else reads it. Of two readers, each would make it."""
+    moved = made(lambda x: jax.nn.gelu(x * 2).transpose(1, 0, 2), (200, 32, 64))
+    assert (len(moved.phases), moved.scratch_bytes) == (1, 0)
+
+    def f(x: Any) -> Any:
+        y = jax.nn.gelu(x * 2)
+        return y.transpose(1, 0, 2) + y
+
+    both = made(f, (64, 64, 64))
+    assert len(both.phases) == 2
+
+
 def biased(x: Any) -> Any:
     """Scores with a bias by distance, as of relative positions."""
     n = x.shape[-1]

@@ -7,11 +7,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
+from jstitch.ir.interpret import interpret
+from jstitch.ir.verify import check
 from jstitch.passes.graph.cse import cse
 from jstitch.passes.graph.dce import dce
 from jstitch.passes.graph.join_sums import join_sums
@@ -247,6 +250,38 @@ def test_operands_that_no_kernel_makes_stay() -> None:
 
     graph = graph_of(f, arrays((2, 5, 3, 4), (2, 5, 3, 4)))
     assert turn_products(graph, H200) is graph
+
+
+SCATTERED = {
+    # formula, shapes, and the order of the left operand and of the right one
+    "contracted between": ("bkd,ko->bdo", (4, 5, 6), (5, 3), ((1, 0, 2), None)),
+    "free between": ("bkd,bod->ko", (4, 5, 6), (4, 3, 6), ((1, 0, 2), (1, 0, 2))),
+    "rows": ("bkd,do->bko", (4, 5, 6), (6, 3), (None, None)),
+    "columns": ("bkd,bo->kdo", (4, 5, 6), (4, 3), (None, None)),
+    "one element between": ("bkd,ko->bdo", (4, 5, 1), (5, 3), (None, None)),
+    "batched": ("bkd,bko->bdo", (4, 5, 6), (4, 5, 3), (None, None)),
+}
+
+
+@pytest.mark.parametrize("case", SCATTERED)
+def test_what_lies_in_several_runs_is_turned_for_a_cpu(case: str) -> None:
+    formula, left, right, orders = SCATTERED[case]
+
+    def f(a: Any, b: Any) -> Any:
+        return jnp.einsum(formula, jnp.tanh(a), jnp.exp(b))
+
+    args = arrays(left, right)
+    before = graph_of(f, args)
+    after = check(turn_products(before, CPU), "turn_products")
+    turned = [op for op in after.ops if op not in before.ops and op.name == "stablehlo.transpose"]
+    assert [op.attrs["permutation"] for op in turned] == [order for order in orders if order is not None]
+    for a, b in zip(interpret(before, args), interpret(after, args), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+
+
+def test_what_no_kernel_makes_is_not_turned_for_a_cpu() -> None:
+    graph = graph_of(lambda a, b: jnp.einsum("bkd,ko->bdo", a, b), arrays((4, 5, 6), (5, 3)))
+    assert turn_products(graph, CPU) is graph
 
 
 def sums(x: Any, a: Any, b: Any, c: Any) -> Any:

@@ -24,6 +24,9 @@ FEW = 16 * FLAT_ALIGN
 MANY_STEPS, MUCH_WORK = 16, 1 << 14
 """Of rows, and elements of work in all of them: fewer are not worth it."""
 
+MOST_WRITTEN = 512
+"""Instructions of what is written again for each part: LLVM takes seconds to compile more."""
+
 FEW_SUMS = 2
 """Programs for each part, where all programs leave a sum each: with fewer, cores would wait for one."""
 
@@ -60,14 +63,15 @@ def cut_rows(lane: Lane) -> list[RowsPart]:
 
 
 def _is_worth_it(lane: Lane) -> bool:
-    """Whether a lane of whole rows has many, passes over them once, and asks which operand has a row.
+    """Whether a lane of whole rows has many, passes over them once, in little code, and asks whose a row is.
 
     (What asks whether there is a row, as behind a pad, is a mask that costs next to nothing.)
     """
     passes = [stage for stage in lane.stages if not stage.once]
-    if lane.rows < MANY_STEPS * lane.step or lane.work < MUCH_WORK:
+    if lane.rows < MANY_STEPS * lane.step or lane.work < MUCH_WORK or len(passes) != 1:
         return False
-    return len(passes) == 1 and any(map(_joins_rows, passes[0].nests))
+    nests = passes[0].nests
+    return sum(len(nest.body) for nest in nests) <= MOST_WRITTEN and any(map(_joins_rows, nests))
 
 
 def _joins_rows(nest: Nest) -> bool:

@@ -108,7 +108,6 @@ SPELLS_OPS = {
     "jstitch.passes.graph.turn_stacks": "looks for one op, dynamic_slice",
     "jstitch.passes.graph.sink_sums": "looks for sums, add, in the body of a loop",
     "jstitch.passes.graph.swap_products": "exchanges the operands of one op, dot_general, before a transpose",
-    "jstitch.passes.graph.turn_products": "rewrites one op, dot_general",
     "jstitch.passes.graph.divide_windows": "rewrites one op, reduce_window",
     "jstitch.passes.base.convolution": "names one op, convolution",
     "jstitch.passes.graph.write_selections": "rewrites one op, select_and_scatter",

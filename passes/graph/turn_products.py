@@ -19,85 +19,70 @@ back. (Batched products on CPUs are chains of ours, or loops of XLA's, which rea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
-from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.graph import Graph, Op
 from jstitch.ir.ops import OPS, OpClass, build, lookup
 from jstitch.passes.base.context import Context
+from jstitch.passes.base.product_side import PRODUCT, SIDES, Side
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 
-PRODUCT = "stablehlo.dot_general"
-_SIDES = ("lhs", "rhs")
 Dims = tuple[int, ...]
 
 
 def turn_products(graph: Graph, context: Context) -> Graph:
-    """The graph with batched products of operands in the order that libraries take, where that matters."""
+    """The graph with products of operands in the order that libraries take, where that matters."""
     if context.machine.device is None:
         return rewrite(graph, _unbatched, of=(PRODUCT,))
     return rewrite(graph, _batched, of=(PRODUCT,)) if context.profile.products else graph
 
 
-@dataclass(frozen=True)
-class _Side:
-    """One operand, and which of its dimensions play which role."""
+def _as_it_is(side: Side) -> Dims:
+    return tuple(range(side.value.tensor.rank))
 
-    value: Value
-    batch: Dims
-    contracted: Dims
 
-    @property
-    def free(self) -> Dims:
-        return tuple(d for d in range(self.value.tensor.rank) if d not in (*self.batch, *self.contracted))
+def _in_runs(side: Side) -> Dims:
+    """What is contracted in one run, what is not in another; as it is, where it is so.
 
-    @property
-    def as_it_is(self) -> Dims:
-        return tuple(range(self.value.tensor.rank))
+    The run last that has the last dimension now: lines of memory stay lines.
+    """
+    large = [d for d, n in enumerate(side.value.shape) if n > 1]
+    if sum((a in side.contracted) != (b in side.contracted) for a, b in pairwise(large)) <= 1:
+        return _as_it_is(side)
+    first, second = side.free, side.contracted
+    return (*second, *first) if large[-1] in first else (*first, *second)
 
-    @property
-    def is_scattered(self) -> bool:
-        """Whether what is contracted, or what is not, lies in several runs."""
-        large = [d in self.contracted for d, n in enumerate(self.value.shape) if n > 1]
-        return sum(a != b for a, b in pairwise(large)) > 1
 
-    @property
-    def in_runs(self) -> Dims:
-        """The run last that has the last dimension now: lines of memory stay lines."""
-        last = max(d for d, n in enumerate(self.value.shape) if n > 1)
-        first, second = self.free, self.contracted
-        return (*second, *first) if last in first else (*first, *second)
-
-    @property
-    def order(self) -> Dims:
-        """Batch dimensions, then the contracted ones and the others, whichever come first now."""
-        first, second = self.free, self.contracted
-        if second and first and min(second) < min(first):
-            first, second = second, first
-        return (*self.batch, *first, *second)
+def _behind_batch(side: Side) -> Dims:
+    """Batch dimensions, then the contracted ones and the others, whichever come first now."""
+    first, second = side.free, side.contracted
+    if second and first and min(second) < min(first):
+        first, second = second, first
+    return (*side.batch, *first, *second)
 
 
 def _batched(op: Op, producer: Producer) -> Replacement | None:
     """As GPUs' libraries take them."""
     if not op.attrs["lhs_batching_dimensions"]:
         return None
-    return _turned(op, [_side(op, number).order for number in (0, 1)], producer)
+    return _turned(op, [_behind_batch(Side.of(op, number)) for number in (0, 1)], producer)
 
 
 def _unbatched(op: Op, producer: Producer) -> Replacement | None:
     """In two runs, as CPUs' libraries take them, either of which may be the first."""
-    sides = [_side(op, number) for number in (0, 1)]
+    sides = [Side.of(op, number) for number in (0, 1)]
     if sides[0].batch:
         return None
-    return _turned(op, [side.in_runs if side.is_scattered else side.as_it_is for side in sides], producer)
+    return _turned(op, [*map(_in_runs, sides)], producer)
 
 
 def _turned(op: Op, orders: Sequence[Dims], producer: Producer) -> Replacement | None:
     """The product of its operands in these orders, where a kernel could make them; None: as it is."""
     new, attrs, operands = list[Op](), dict(op.attrs), list(op.operands)
-    for number, (name, order) in enumerate(zip(_SIDES, orders, strict=True)):
-        side = _side(op, number)
-        if order != side.as_it_is and _is_made(side, producer):
+    for number, (name, order) in enumerate(zip(SIDES, orders, strict=True)):
+        side = Side.of(op, number)
+        if order != _as_it_is(side) and _is_made(side, producer):
             new.append(build.transpose(side.value, order))
             operands[number] = new[-1].result
             place = {d: n for n, d in enumerate(order)}
@@ -109,13 +94,7 @@ def _turned(op: Op, orders: Sequence[Dims], producer: Producer) -> Replacement |
     return Replacement(op.results, tuple(new))
 
 
-def _side(op: Op, number: int) -> _Side:
-    name = _SIDES[number]
-    batch, contracted = (op.attrs[f"{name}_{kind}_dimensions"] for kind in ("batching", "contracting"))
-    return _Side(op.operands[number], tuple(batch), tuple(contracted))
-
-
-def _is_made(side: _Side, producer: Producer) -> bool:
+def _is_made(side: Side, producer: Producer) -> bool:
     """Whether a kernel could make the operand."""
     op = producer(side.value)
     while op is not None and lookup(op.name).op_class is OpClass.SHAPE and op.operands:

@@ -23,6 +23,7 @@ from benchmarks.sides import Side, jax_jit, subject_jit
 from benchmarks.workload import tree_bytes
 from benchmarks.workloads.papers import PAPERS
 from benchmarks.workloads.papers.paper import Paper
+from tests.shares import one_in, slow
 
 needs_plugin = pytest.mark.skipif(
     util.find_spec("jax_cuda13_plugin") is None, reason="JAX's CUDA plugin is not installed: jstitch[analyze]"
@@ -46,7 +47,7 @@ def named(name: str) -> Paper:
 
 @pytest.mark.parametrize(
     "paper",
-    [pytest.param(p, marks=pytest.mark.slow if p.name in LONG else ()) for p in PAPERS],
+    [*one_in(2, (p for p in PAPERS if p.name not in LONG)), *(slow(named(name)) for name in LONG)],
     ids=lambda paper: paper.name,
 )
 def test_stitched_results_are_those_of_jax_jit(paper: Paper) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from jstitch.codegen.parse_text import functions_of
 from tests.codegen.guarded import overruns
 from tests.codegen.test_check_phases import kernels, shape
 from tests.codegen.test_lower_text import HEAD, names
+from tests.shares import one_tuple_in
 
 MASK = "llvm.loop.vectorize.predicate.enable"
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
@@ -53,8 +55,11 @@ def extremes(x: Any) -> Any:
     return x.max(-1), x.min(-1), jnp.argmax(x, -1)
 
 
-@pytest.mark.parametrize("f", [centred, jax.nn.softmax, extremes, lambda x: jnp.where(x > 0, x, -x).sum(-1)])
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+DTYPES = jnp.float32, jnp.bfloat16
+ROW_BY_ROW = (centred, jax.nn.softmax, extremes, lambda x: jnp.where(x > 0, x, -x).sum(-1))
+
+
+@pytest.mark.parametrize(("dtype", "f"), one_tuple_in(3, itertools.product(DTYPES, ROW_BY_ROW)))
 def test_rows_of_every_width(f: Callable[..., Any], dtype: Any) -> None:
     """Nothing behind a row is read into a sum or a maximum, nor written."""
     numbers = np.random.default_rng(0)

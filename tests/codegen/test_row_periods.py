@@ -78,7 +78,7 @@ def test_a_division_that_stays_leaves_one_loop() -> None:
     assert period_of(changed) == 1
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(1, 700), st.integers(LEAST, 90), st.integers(2, LONGEST), st.booleans())
 def test_the_same_numbers(times: int, period: int, elements: int, wide: bool) -> None:
     """Programs begin and end anywhere in a period."""

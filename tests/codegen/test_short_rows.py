@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ from jstitch.codegen.cpu.short_rows import (
 )
 from tests.codegen.guarded import overruns
 from tests.codegen.test_check_phases import kernels, shape
+from tests.shares import one_tuple_in
 
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
 ROWS = """
@@ -128,9 +130,11 @@ def cross_entropy(x: Any, labels: Any) -> Any:
     return (jax.scipy.special.logsumexp(x, -1) - found).sum(), found
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+HALVES_TOO = (jnp.float32, jnp.bfloat16, jnp.float16)
+
+
 @pytest.mark.parametrize(
-    "width", [2, 3, 8, 17, 33, *(pytest.param(n, marks=pytest.mark.slow) for n in (10, 32))]
+    ("width", "dtype"), one_tuple_in(3, itertools.product((2, 3, 8, 10, 17, 32, 33), HALVES_TOO))
 )
 def test_labels_look_up_what_jax_does(width: int, dtype: Any) -> None:
     """Negative ones, too, and those of no class."""

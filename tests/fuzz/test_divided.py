@@ -23,6 +23,7 @@ from benchmarks.check import WrongResultError
 from benchmarks.grammar import draw
 from benchmarks.grammar.compare import require_right
 from benchmarks.grammar.program import Program, split
+from tests.shares import one_in
 from tests.transform.collectives import collectives
 
 MESHES = (((8,), ("data",)), ((4, 2), ("data", "model")), ((2, 2, 2), ("data", "model", "rest")))
@@ -94,9 +95,7 @@ def compared(seed: int, program: Program) -> Iterator[str]:
             yield from compared(seed, replace(program, dtype="float32"))
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(8), *(pytest.param(n, marks=pytest.mark.slow) for n in range(8, 14))]
-)
+@pytest.mark.parametrize("seed", one_in(3, range(14)))
 def test_a_drawn_program(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(differences(seed, monkeypatch)) == []
 

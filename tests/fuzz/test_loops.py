@@ -17,7 +17,7 @@ from tests.contexts import CPU, H200, on
 from tests.fuzz.loops import Loop, draw
 from tests.passes.test_own_columns import graph_of
 
-FEW, MANY = 16, 2000
+FEW, MANY = 8, 2000
 OPTIONS = jstitch.CompileOptions(strict=True, verify=True)
 TOLERANCE = {"float32": 2e-5, "bfloat16": 4e-2, "float16": 4e-3, "int32": 0.0}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from jstitch.passes.fuse.find_chains import find_chains
 from tests.contexts import CPU_PROFILE, H200_PROFILE, on
 from tests.passes.chain_programs import Array
 from tests.passes.test_own_columns import graph_of
+from tests.shares import one_tuple_in
 
 NUMBERS = np.random.default_rng(0)
 
@@ -41,9 +43,10 @@ ENDS: list[Callable[[Array], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-@pytest.mark.parametrize("shape", [(96, 8, 11), (64, 40, 33)])
+EACH = itertools.product([(96, 8, 11), (64, 40, 33)], [jnp.float32, jnp.bfloat16], ENDS)
+
+
+@pytest.mark.parametrize(("shape", "dtype", "end"), one_tuple_in(3, EACH))
 def test_results_are_the_same(end: Callable[[Array], Any], dtype: Any, shape: tuple[int, int, int]) -> None:
     n, k, m = shape
     x, w, bias = arrays((n, k), (k, m), (m,), dtype=dtype)

@@ -22,11 +22,10 @@ from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from tests.contexts import CPU_PROFILE, H200_PROFILE, on
 from tests.passes.chain_programs import Array, close, program
 from tests.passes.test_own_columns import graph_of
+from tests.shares import one_in
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(24), *(pytest.param(n, marks=pytest.mark.slow) for n in range(24, 60))]
-)
+@pytest.mark.parametrize("seed", one_in(5, range(60)))
 def test_drawn_chains_are_one_kernel(seed: int) -> None:
     """The kernel is right to the check of kernels and the interpreter, and on this machine."""
     f, args = program(seed)

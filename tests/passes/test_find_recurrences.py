@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -24,6 +25,7 @@ from jstitch.passes.lower.lower_kernel import lower_kernel
 from tests.codegen.cuda.stitched import PROFILES, WHY_NO_PTX, interpreted, simulated, stitch
 from tests.contexts import CPU, H200, on
 from tests.passes.test_own_columns import graph_of
+from tests.shares import one_tuple_in
 
 Array = Any
 OPTIONS = jstitch.CompileOptions(strict=True, verify=True, tune="off")
@@ -151,10 +153,10 @@ SHAPES: tuple[tuple[int, ...], ...] = (
 )
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float32", "bfloat16", "uint8", pytest.param("int32", marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize("op", CUMULATIVE, ids=lambda op: op.__name__)
+DTYPES = ("float32", "bfloat16", "uint8", "int32")
+
+
+@pytest.mark.parametrize(("op", "dtype"), one_tuple_in(3, itertools.product(CUMULATIVE, DTYPES)))
 def test_cumulative_ops(op: Callable[..., Any], dtype: str) -> None:
     """Along every dimension, in both directions, of empty arrays, too."""
     if op is lax.cumlogsumexp and "float" not in dtype:

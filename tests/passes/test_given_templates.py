@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,6 +34,7 @@ from jstitch.passes.schedule.latency_gpu import lane_homes
 from jstitch.template import Attr, OpSchedule, Scope, Template, Tile, parse_template
 from tests.codegen.cuda.stitched import SPEC, simulated, stitch
 from tests.contexts import CPU_PROFILE, H200_PROFILE, on
+from tests.shares import one_tuple_in
 
 Array = jax.Array
 TARGETS = {"cpu": CPU_PROFILE, "h200": H200_PROFILE}
@@ -120,8 +122,7 @@ def attempt(graph: Graph, asked: Template, context: Context) -> tuple[str, Kerne
 
 
 @pytest.mark.parametrize("shapes", [QUICK, pytest.param(SHAPES, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("target", "name"), one_tuple_in(2, itertools.product(TARGETS, PROGRAMS)))
 def test_random_templates_are_lowered_exactly_or_refused(
     target: str, name: str, shapes: tuple[tuple[int, int], ...]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
@@ -32,6 +33,7 @@ from tests.codegen.cuda import stitched
 from tests.codegen.cuda.machines import run_kernel
 from tests.codegen.cuda.stitched import SPEC, stitch
 from tests.contexts import CPU_PROFILE, H200_PROFILE, on
+from tests.shares import one_tuple_in
 
 Array = Any
 SMALL = replace(SPEC, sms=4)  # so few multiprocessors that tests need few columns
@@ -295,8 +297,10 @@ def test_a_kernels_own_template_gives_it_again(f: Callable[..., Any], target: st
     assert widths(again) == widths(kernel) != {0}
 
 
-@pytest.mark.parametrize("width", [32, 64, 256, 1024])
-@pytest.mark.parametrize("programs", [2, 4])
+STRIPS = itertools.product([2, 4], [32, 64, 256, 1024])
+
+
+@pytest.mark.parametrize(("programs", "width"), one_tuple_in(3, STRIPS))
 def test_strips_that_are_asked_for(width: int, programs: int) -> None:
     args = [np.random.default_rng(0).normal(size=(6, 2048)).astype(np.float32)]
     for profile, team in ((CPU_PROFILE, "THREAD"), (TARGETS["h200"], "CTA_128")):

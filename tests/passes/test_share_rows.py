@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from tests.contexts import CPU_PROFILE, on
 from tests.passes.chain_programs import Array
 from tests.passes.test_chain_ends import arrays, norm
 from tests.passes.test_own_columns import graph_of
+from tests.shares import one_tuple_in
 
 SHAPES = (523, 16), (16, 40), (40, 24)
 
@@ -70,8 +72,7 @@ ENDS: list[Callable[[Array], Any]] = [
 ]
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize("rows", [263, 523, 2 * 499])
+@pytest.mark.parametrize(("end", "rows"), one_tuple_in(2, itertools.product(ENDS, [263, 523, 2 * 499])))
 def test_results_are_the_same(end: Callable[[Array], Any], rows: int) -> None:
     x, a, b = arrays((rows, 16), *SHAPES[1:])
     f = lambda x, a, b: end(jnp.tanh(x @ a) @ b)  # noqa: E731

@@ -23,6 +23,7 @@ from tests.codegen.cuda.stitched import stitch_for_cpu
 from tests.contexts import CPU, H200
 from tests.passes import test_own_columns
 from tests.passes.product_graphs import graph_of
+from tests.shares import one_in
 
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
 Drawn = tuple[Callable[..., Any], list[np.ndarray]]
@@ -91,9 +92,7 @@ def test_drawn_convolutions(seed: int) -> None:
     np.testing.assert_allclose(interpret(after, args), exactly(f, args), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(16), *(pytest.param(n, marks=pytest.mark.slow) for n in range(16, 300))]
-)
+@pytest.mark.parametrize("seed", one_in(40, range(300)))
 def test_drawn_kernels(seed: int) -> None:
     """Values and gradients, which have windows as large as the operand, and padding from behind."""
     f, args = drawn(Random(1000 + seed), largest=12)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ import pytest
 from jax import Array
 
 import jstitch
+from tests.shares import one_in
 
 pytestmark = pytest.mark.once  # what takes long begins at the graph
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=False)
@@ -114,7 +115,13 @@ PROGRAMS = (
     Program(unlike, lambda n: tuple(jnp.ones((3 + k % 7, 5 + k)) for k in range(n)), 40, 1_000),
     Program(adafactor, tensors, 40, 190, gpu=20),
 )
-EACH = pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.function.__name__)
+
+
+def each(programs: Sequence[Any]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("program", programs, ids=lambda p: p.function.__name__)
+
+
+EACH = each(PROGRAMS)
 
 
 def check_on_cpu(program: Program, count: int) -> None:
@@ -139,13 +146,13 @@ def check_on_h200(program: Program, count: int) -> None:
     assert not record.details.get("refused")
 
 
-@EACH
+@each(one_in(2, PROGRAMS))
 def test_a_long_program_is_stitched_on_the_cpu(program: Program) -> None:
     assert sys.getrecursionlimit() == 1000
     check_on_cpu(program, program.quick)
 
 
-@EACH
+@each(one_in(2, PROGRAMS, first=1))
 def test_a_long_program_is_stitched_for_a_gpu(program: Program) -> None:
     pytest.importorskip("numba.cuda")
     assert sys.getrecursionlimit() == 1000

@@ -17,6 +17,7 @@ from matrix_functions import NESTED, PLAIN, W, X, norm, with_custom_vjp
 from transform_support import assert_same, assert_stitched, stitch
 
 import jstitch
+from tests.shares import one_in, one_tuple_in
 
 Function = Callable[[jax.Array, jax.Array], Any]
 
@@ -184,12 +185,12 @@ def _check_refused(f: Function, apply: Callable[[Function], Function]) -> None:
             apply(g)(X, W)
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("transform", one_in(2, TRANSFORMS))
 def test_each_transformation(transform: str) -> None:
     _check("norm", transform)
 
 
-@pytest.mark.parametrize(("function", "transform"), CHOSEN)
+@pytest.mark.parametrize(("function", "transform"), one_tuple_in(2, CHOSEN))
 def test_each_function(function: str, transform: str) -> None:
     _check(function, transform)
 

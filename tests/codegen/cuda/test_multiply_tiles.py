@@ -26,7 +26,7 @@ from tests.passes.test_own_columns import graph_of
 
 needs_ptx = pytest.mark.skipif(WHY_NO_PTX is not None, reason=str(WHY_NO_PTX))
 needs_ptxas = pytest.mark.skipif(find_tool("ptxas") is None, reason="ptxas is not installed")
-FEW, QUICK, MORE = range(1, 4), range(16), range(16, 240)
+FEW, QUICK, MORE = range(1, 4), range(8), range(8, 240)
 Args = Sequence[np.ndarray]
 
 

@@ -13,6 +13,7 @@ from jstitch.codegen.cuda.resources import assemble, find_tool
 from jstitch.codegen.cuda.source import CudaSource, Launch
 from tests.codegen.cuda.stitched import WHY_NO_PTX, ptx_of
 from tests.codegen.cuda.workloads import WORKLOADS, lowered
+from tests.shares import one_in
 
 TARGETS = {"sm_90": "h200"}
 ARCHS = {"sm_80": (8, 0), "sm_90": (9, 0), "sm_100": (10, 0), "sm_120": (12, 0)}
@@ -57,7 +58,7 @@ MANY = ("adamw", "lion")  # tensors: half a minute each
 LONG = (*MANY, "lamb", "vae_step")  # ptxas takes up to two minutes: in the sweep below only
 
 
-@pytest.mark.parametrize("name", [name for name in WORKLOADS if name not in LONG])
+@pytest.mark.parametrize("name", one_in(2, [name for name in WORKLOADS if name not in LONG]))
 def test_nothing_spills_and_shared_memory_is_the_planned_arena(name: str) -> None:
     for launch, text in texts(name):
         found = assemble(text, "sm_90")

@@ -10,6 +10,7 @@ from jstitch.ir.interpret import interpret
 from tests.codegen.cuda import stitched
 from tests.codegen.cuda.stitched import Recorded, interpreted, simulated
 from tests.codegen.cuda.workloads import WORKLOADS, arguments, lowered
+from tests.shares import one_in, slow
 
 AS_PTX = ("layer_norm_grad", "batch_norm", "softmax", "rope_bf16", "quantize_rows", "adamw", "lstm_scan")
 
@@ -19,7 +20,7 @@ TF32 = 2.0**-11  # of an operand, at most
 
 
 LONG = ("lamb",)  # 50 seconds of simulation: in the sweep only
-NAMES = [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in WORKLOADS]
+NAMES = [*one_in(2, (n for n in WORKLOADS if n not in LONG)), *map(slow, LONG)]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -50,9 +50,16 @@ def hint_loop(latch: Any, body: Any, number: Any, trips: int | None) -> None:
     _attach(latch, hints)
 
 
-def hint_short_loop(latch: Any) -> None:
+def hint_short_loop(latch: Any, *_: Any) -> None:
     """It is written out, so that the loop around it can be made of vectors."""
     _attach(latch, [latch.parent.parent.module.add_metadata(["llvm.loop.unroll.full"])])
+
+
+def hint_vector(latch: Any, *_: Any) -> None:
+    """It is one vector: not unrolled before it is made of one."""
+    module = latch.parent.parent.module
+    unrolled = _afterwards(module, "llvm.loop.unroll.full")
+    _attach(latch, [module.add_metadata(["llvm.loop.unroll.disable"]), unrolled])
 
 
 def trips_of(lo: Any, hi: Any) -> int | None:

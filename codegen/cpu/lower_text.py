@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -26,9 +25,21 @@ from numba.core.fastmathpass import rewrite_module
 from numba.core.types.misc import literal, unliteral
 from numba.extending import intrinsic
 
+from jstitch.codegen.cpu.assignments import assignments
 from jstitch.codegen.cpu.expression import Value
-from jstitch.codegen.cpu.hint_loop import hint_loop, hint_short_loop, trips_of
-from jstitch.codegen.cpu.operators import CONTEXT, INT, TYPING, combine, constant_of, fill_tables, resolve
+from jstitch.codegen.cpu.hint_loop import hint_loop, hint_short_loop, hint_vector, trips_of
+from jstitch.codegen.cpu.operand import Operand, Scope, Slot
+from jstitch.codegen.cpu.operators import (
+    CONTEXT,
+    INT,
+    TYPING,
+    combine,
+    constant_of,
+    fill_tables,
+    resolve,
+    wrapped,
+)
+from jstitch.codegen.cpu.overlap_ends import NEUTRAL, vector_of
 from jstitch.codegen.cpu.processor import host_has
 from jstitch.codegen.cpu.short_rows import GATHERED, looked_up, rows_are_short, tiles_of, written_out
 from jstitch.runtime.numba_compiler import flags
@@ -46,22 +57,6 @@ class _NoLibrary:
 
     def add_linking_library(self, library: Any) -> None:
         raise Unsupported(f"code in {library}")
-
-
-@dataclass(frozen=True)
-class Operand:
-    """A scalar: its Numba type (a literal's keeps the value), its LLVM value."""
-
-    type: Any
-    raw: Any
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A variable that is assigned more than once: memory that LLVM turns into registers."""
-
-    type: Any
-    pointer: Any
 
 
 def lower_text(
@@ -86,14 +81,6 @@ def lower_text(
     return module
 
 
-@dataclass
-class _Scope:
-    """One block of statements: what it defines, and how often it assigns each name (inner blocks too)."""
-
-    counts: Counter[str]
-    names: dict[str, Operand | Slot] = field(default_factory=dict)
-
-
 class _Function:
     def __init__(
         self, module: Any, symbol: str, node: ast.FunctionDef, names: Mapping[str, Any], arena_bytes: int
@@ -109,8 +96,11 @@ class _Function:
         self.entry = self.function.append_basic_block("entry")
         self.builder = ir.IRBuilder(self.function.append_basic_block("body"))
         given = zip(arguments, self.function.args, strict=True)
-        self.scopes = [_Scope(Counter(), {name: Operand(INT, raw) for name, raw in given})]
+        self.scopes = [Scope(Counter(), {name: Operand(INT, raw) for name, raw in given})]
         self.zero: Any = None
+        self.again: tuple[str, Any] | None = (
+            None  # the loop's variable, its first new value in the last vector
+        )
 
     def lower(self) -> None:
         first = self.builder.block
@@ -121,13 +111,17 @@ class _Function:
     # -- statements -----------------------------------------------------------------------------------
 
     def block(self, body: Sequence[ast.stmt], **given: Operand) -> None:
-        self.scopes.append(_Scope(_assignments(body), dict(given)))
+        self.scopes.append(Scope(assignments(body), dict(given)))
         for statement in body:
             self.statement(statement)
         self.scopes.pop()
 
     def statement(self, statement: ast.stmt) -> None:
         match statement:
+            case ast.Assign([ast.Name(name)], ast.Call(ast.Name(adds), [ast.Name(total), value], [])) if (
+                self.again is not None and name == total and self.is_slot(name)
+            ):
+                self.assign(name, self.added(adds, name, value))
             case ast.Assign([ast.Name(name)], value):
                 self.assign(name, self.value(value))
             case ast.Expr(ast.Call() as call):
@@ -160,12 +154,27 @@ class _Function:
             return Slot(numba_type, self.builder.alloca(CONTEXT.get_value_type(numba_type), name=name))
 
     def loop(self, name: str, lo: Any, hi: Any, body: Sequence[ast.stmt], written_out: bool) -> None:
-        if self.find(name) is not None or _assignments(body)[name]:
+        if self.find(name) is not None or assignments(body)[name]:
             raise Unsupported(f"a loop over {name}, which is something else too")
-        if trips_of(lo, hi) == 1:
+        trips = trips_of(lo, hi)
+        if trips == 1:
             # As a loop, it would keep LLVM from making vectors of a loop whose integer sum goes on in it.
             self.block(body, **{name: Operand(INT, lo)})
-            return
+        elif written_out or (self.short and trips is not None and trips <= GATHERED):
+            self.turns(name, lo, hi, body, hint_short_loop)
+        elif self.short:
+            self.turns(name, lo, hi, body, lambda *_: None)
+        elif trips is not None and (vector := vector_of(trips, name, body, self.is_slot)):
+            whole = lo.constant + trips // vector * vector
+            self.turns(name, lo, _WORD(whole), body, hint_loop)
+            self.again = name, _WORD(whole)
+            self.turns(name, _WORD(hi.constant - vector), hi, body, hint_vector)
+            self.again = None
+        else:
+            self.turns(name, lo, hi, body, hint_loop)
+
+    def turns(self, name: str, lo: Any, hi: Any, body: Sequence[ast.stmt], hint: Callable[..., None]) -> None:
+        """hint: tells LLVM of the loop: hint_loop, or another with these parameters."""
         before = self.builder.block
         head, inside, after = (self.function.append_basic_block(n) for n in ("head", "loop", "after"))
         self.builder.branch(head)
@@ -176,12 +185,19 @@ class _Function:
         self.builder.position_at_end(inside)
         self.block(body, **{name: Operand(INT, number)})
         number.add_incoming(self.builder.add(number, _WORD(1), flags=["nsw"]), self.builder.block)
-        latch, trips = self.builder.branch(head), trips_of(lo, hi)
-        if written_out or (self.short and trips is not None and trips <= GATHERED):
-            hint_short_loop(latch)
-        elif not self.short:
-            hint_loop(latch, inside, number, trips)
+        hint(self.builder.branch(head), inside, number, trips_of(lo, hi))
         self.builder.position_at_end(after)
+
+    def added(self, function: str, total: str, value: ast.expr) -> Operand:
+        """A total and what a turn adds to it, unless a vector before has."""
+        assert self.again is not None
+        number, first = self.again
+        more, nothing = self.value(value), NEUTRAL[function]
+        if nothing is not None:
+            is_new = self.builder.icmp_signed(">=", self.read(number).raw, first)
+            raw = self.builder.select(is_new, more.raw, constant_of(unliteral(more.type), nothing))
+            more = Operand(more.type, raw)
+        return self.applied(self.globals.get(function), [self.read(total), more])
 
     def branch(self, test: Operand, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> None:
         (condition,) = self.cast([test], [types.boolean])
@@ -301,6 +317,10 @@ class _Function:
                 return operand
         raise Unsupported(f"the name {name}")
 
+    def is_slot(self, name: str) -> bool:
+        """Whether a name's value changes."""
+        return isinstance(self.find(name), Slot)
+
     def find(self, name: str) -> Operand | Slot | None:
         return next((s.names[name] for s in reversed(self.scopes) if name in s.names), None)
 
@@ -321,7 +341,9 @@ class _Function:
             return self.convert(function, arguments)
         if not isinstance(function, _Intrinsic):
             raise Unsupported(f"a call of {function!r}")
-        operands = [self.value(a) for a in arguments]
+        return self.applied(function, [self.value(a) for a in arguments])
+
+    def applied(self, function: Any, operands: Sequence[Operand]) -> Operand:
         signature, codegen = _type_intrinsic(function, [o.type for o in operands])
         raws = self.cast(operands, signature.args)
         return Operand(signature.return_type, codegen(CONTEXT, self.builder, signature, raws))
@@ -332,7 +354,7 @@ class _Function:
             case types.Boolean(), [int() as number]:
                 return Operand(kind, constant_of(kind, bool(number)))
             case types.Integer(), [int() as number]:
-                return Operand(kind, constant_of(kind, _wrapped(number, kind)))
+                return Operand(kind, constant_of(kind, wrapped(number, kind)))
             case types.Float(), [float() | int() as number]:
                 return Operand(kind, constant_of(kind, float(number)))
             case types.Integer(), [None]:
@@ -352,27 +374,6 @@ class _Function:
             return Value(self.builder, o.raw).resize(_WORD.width, getattr(found, "signed", False)).raw
         fill_tables()
         return CONTEXT.cast(self.builder, o.raw, o.type, kind)
-
-
-def _wrapped(number: int, kind: Any) -> int:
-    """The integer of this type with the number's low bits."""
-    width = int(kind.bitwidth)
-    low = number & ((1 << width) - 1)
-    return low - (1 << width) if kind.signed and low >> (width - 1) else low
-
-
-def _assignments(body: Sequence[ast.stmt]) -> Counter[str]:
-    """How often each name is assigned in the statements, those of inner blocks included."""
-    found, todo = Counter[str](), list(body)
-    while todo:
-        match todo.pop():
-            case ast.Assign(targets):
-                found.update(t.id for t in targets if isinstance(t, ast.Name))
-            case ast.For(_, _, inner):
-                todo += inner
-            case ast.If(_, inner, orelse):
-                todo += [*inner, *orelse]
-    return found
 
 
 def _type_intrinsic(function: Any, operands: Sequence[Any]) -> tuple[Any, Any]:

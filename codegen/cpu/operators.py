@@ -102,3 +102,10 @@ def fill_tables() -> None:
 
 def constant_of(kind: Any, number: bool | int | float) -> Any:
     return ir.Constant(CONTEXT.get_value_type(kind), number)
+
+
+def wrapped(number: int, kind: Any) -> int:
+    """The integer of this type with the number's low bits."""
+    width = int(kind.bitwidth)
+    low = number & ((1 << width) - 1)
+    return low - (1 << width) if kind.signed and low >> (width - 1) else low

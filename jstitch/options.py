@@ -41,6 +41,7 @@ OPTIONAL_PASSES = (
         "unroll_windows",
         "rewrite_argmax",
         "rewrite_one_hot_scatter",
+        "write_scatters",
         "batch_gathers",
     ),
     *(

@@ -57,6 +57,7 @@ from jstitch.passes.graph.swap_products import swap_products
 from jstitch.passes.graph.turn_gradients import turn_gradients
 from jstitch.passes.graph.turn_products import turn_products
 from jstitch.passes.graph.unroll_windows import unroll_windows
+from jstitch.passes.graph.write_scatters import write_scatters
 from jstitch.passes.graph.write_selections import write_selections
 from jstitch.passes.graph.write_sorts import write_sorts
 from jstitch.passes.graph.write_taps import write_taps
@@ -87,6 +88,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     _any_target(unroll_windows),
     _any_target(rewrite_argmax),
     _any_target(rewrite_one_hot_scatter),
+    _any_target(write_scatters),
     _any_target(batch_gathers),
     graph_pass("chain_scatters", run_on=chain_scatters, about=chain_scatters),
     graph_pass("recompute_stacks", run_on=recompute_stacks, about=recompute_stacks),

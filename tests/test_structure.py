@@ -97,6 +97,7 @@ SPELLS_OPS = {
     "jstitch.passes.graph.reduce_products": "writes one op, dot_general, as two",
     "jstitch.passes.graph.rewrite_argmax": "recognises one reduction, and writes it as two",
     "jstitch.passes.graph.rewrite_one_hot_scatter": "recognises one op, scatter, in two forms",
+    "jstitch.passes.graph.write_scatters": "recognises one op, scatter",
     "jstitch.passes.base.product_side": "names one op, dot_general",
     "jstitch.passes.base.thin_products": "recognises a sum of a multiply, through convert and transpose",
     "jstitch.passes.lower.divide_products": "moves one op, divide, behind a dot_general",

@@ -299,9 +299,24 @@ def _materialised(
         elif op.name == PRODUCT:
             found.update(dict.fromkeys(v for v in op.operands if v in producers))
             found[op.results[0]] = None
+        elif "place" in op.attrs:
+            scattered = op.operands[2], _updates(op, producers)
+            found.update(dict.fromkeys(v for v in scattered if v in producers and not is_free(producers[v])))
+            found[op.results[0]] = None
         elif lookup(op.name).op_class is OpClass.EXPENSIVE and users.get(op.results[0], 0) > 1:
             found[op.results[0]] = None
     return found
+
+
+def _updates(op: Op, producers: Mapping[Value, Op]) -> Value:
+    """What a scatter that was written as a select puts into its place."""
+    _, new, old = op.operands
+    made = producers.get(new)
+    if made is not None and lookup(made.name).op_class.is_elementwise and made.operands[0] is old:
+        new = made.operands[1]
+    while new in producers and lookup(producers[new].name).op_class is OpClass.SHAPE:
+        new = producers[new].operands[0]
+    return new
 
 
 def _fusion_cost(
@@ -317,6 +332,8 @@ def _fusion_cost(
     fused: what goes into reductions, whose code for circular functions is another.
     """
     op = producers[root]
+    if "place" in op.attrs:  # in place
+        return CostEstimate(1.0, 2.0 * op.attrs["place"])
     reduced = not fused.isdisjoint(op.operands)
     turns, reads = xla_turns(op, producers, materialised, machine, most)
     cycles = sum(

@@ -15,7 +15,7 @@ import os
 import struct
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
@@ -35,13 +35,11 @@ from jstitch.runtime.versions import COMPILER_FILES, toolchain
 SOURCE = "src"
 """The attribute that a kernel can be built from, anywhere."""
 
-Kept = tuple[list[bytes], dict[str, bytes]]
-
 _kernels: dict[str, LoadedKernel] = {}
 _begun: dict[str, Future[LoadedKernel]] = {}
 _lock = threading.Lock()
 _builder: list[ThreadPoolExecutor] = []  # at most one
-_SIZES = struct.Struct("<QQ")
+_SIZE = struct.Struct("<Q")
 
 
 def attributes(source: KernelSource) -> Mapping[str, str]:
@@ -114,8 +112,7 @@ def _build_payload(digest: str, payload: str) -> LoadedKernel:
 
 def _load(source: KernelSource, store: KernelCache) -> LoadedKernel:
     symbols = _symbols(source)
-    own, shared = _objects(source, symbols, store)
-    addresses = load_objects(own, symbols, shared)
+    addresses = load_objects(_objects(source, symbols, store), symbols)
     phases = [
         LoadedPhase(address, phase.programs, phase.alone_ns)
         for address, phase in zip(addresses, source.phases, strict=True)
@@ -126,57 +123,34 @@ def _load(source: KernelSource, store: KernelCache) -> LoadedKernel:
 def assembly(source: KernelSource) -> str:
     """LLVM's assembly of a kernel for this processor, compiled anew. Raises what `build` does."""
     # Imported here because Numba costs half a second, and nothing else needs it here.
-    from jstitch.codegen.cpu.compile_kernel import assembly
+    from jstitch.codegen.cpu.compile_kernel import compile_kernel
 
-    return assembly(source, _symbols(source))
+    return b"\n".join(compile_kernel(source, _symbols(source), as_text=True)).decode()
 
 
 def _symbols(source: KernelSource) -> list[str]:
     return [f"jstitch_{source.digest}_{i}" for i in range(len(source.phases))]
 
 
-def _objects(source: KernelSource, symbols: Sequence[str], store: KernelCache) -> Kept:
-    """The kernel's objects and, by symbol, those of the functions that it shares with others."""
-    label = Label(f"cpu {host_processor().split()[1]}", versions())
-
-    def keep(symbol: str, make: Callable[[], bytes]) -> bytes:
-        found = store.get(_key(symbol))
-        if found is None:
-            found = make()
-            store.put(_key(symbol), found, label)
-        return found
-
+def _objects(source: KernelSource, symbols: Sequence[str], store: KernelCache) -> list[bytes]:
     def make() -> bytes:
         # Imported here because Numba costs half a second, and a process with a warm cache never needs it.
         from jstitch.codegen.cpu.compile_kernel import compile_kernel
 
-        made = compile_kernel(source, symbols, keep)
-        return _together(made.own, made.shared)
+        objects = compile_kernel(source, symbols)
+        return b"".join(_SIZE.pack(len(data)) + data for data in objects)
 
-    return _apart(store.obtain(_key(source.digest), source.name, label, make))
-
-
-def _key(name: str) -> str:
-    return hashlib.sha256(f"{name} {_environment()}".encode()).hexdigest()
+    key = hashlib.sha256(f"{source.digest} {_environment()}".encode()).hexdigest()
+    label = Label(f"cpu {host_processor().split()[1]}", versions())
+    return [*_apart(store.obtain(key, source.name, label, make))]
 
 
-def _together(own: Sequence[bytes], shared: Mapping[str, bytes]) -> bytes:
-    """One entry of the cache: each object behind its symbol's length, its own, and the symbol."""
-    named = [*(("", data) for data in own), *shared.items()]
-    return b"".join(_SIZES.pack(len(s), len(data)) + s.encode() + data for s, data in named)
-
-
-def _apart(kept: bytes) -> Kept:
-    own, shared = [], {}
+def _apart(kept: bytes) -> Iterator[bytes]:
+    """The objects of one entry of the cache, each behind its size."""
     while kept:
-        named, size = _SIZES.unpack_from(kept)
-        symbol, rest = kept[_SIZES.size :][:named].decode(), kept[_SIZES.size + named :]
-        if symbol:
-            shared[symbol] = rest[:size]
-        else:
-            own.append(rest[:size])
+        (size,), rest = _SIZE.unpack_from(kept), kept[_SIZE.size :]
+        yield rest[:size]
         kept = rest[size:]
-    return own, shared
 
 
 def versions() -> str:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 from jstitch.codegen.cpu import math
 from jstitch.codegen.cpu.emit import MATH, MODULES
 from jstitch.codegen.cpu.lower_text import Unsupported, lower_text
-from jstitch.codegen.cpu.shared_functions import Keep, assembly_of, begin
 from jstitch.codegen.kernel_source import KernelSource
 from jstitch.codegen.parse_text import parse_text
 from jstitch.runtime.machine_code import compile_modules
@@ -21,54 +18,21 @@ from jstitch.runtime.numba_compiler import NativeFunction, compile_functions
 from jstitch.runtime.process_block import available_threads
 
 
-@dataclass(frozen=True)
-class MachineCode:
-    """Objects, or assembly: a kernel's own, and by symbol those of functions that kernels share."""
-
-    own: tuple[bytes, ...]
-    shared: Mapping[str, bytes]
-
-
-def compile_kernel(
-    source: KernelSource, symbols: Sequence[str], keep: Keep = lambda _, make: make()
-) -> MachineCode:
-    """Objects with the phase functions of `source` exported as `symbols`; keep: where shared ones are kept.
+def compile_kernel(source: KernelSource, symbols: Sequence[str], as_text: bool = False) -> tuple[bytes, ...]:
+    """Objects with the phase functions of `source` exported as `symbols`; as_text: their assembly.
 
     Raises numba.core.errors.NumbaError, SyntaxError, or KeyError for a phase that the text does not define.
     """
-    begun: dict[str, Future[bytes]] = {}
-    own = _compiled(source, symbols, False, lambda module: begun.update(begin(module, keep)))
-    return MachineCode(own, {symbol: future.result() for symbol, future in begun.items()})
-
-
-def assembly(source: KernelSource, symbols: Sequence[str]) -> str:
-    """What `compile_kernel` compiles, as LLVM's assembly. Raises what it does."""
-    called: dict[str, str] = {}
-    own = _compiled(source, symbols, True, lambda module: called.update(assembly_of(module)))
-    return "\n".join([*(text.decode() for text in own), *called.values()])
-
-
-def _compiled(
-    source: KernelSource, symbols: Sequence[str], as_text: bool, look: Callable[[Any], object]
-) -> tuple[bytes, ...]:
-    """The kernel's own code; look: is shown each module before it is compiled."""
     tree = _plain(source.text)
     defined = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
     names = _run(source, ast.Module([*imports], []))
     functions = {s: phase.function for s, phase in zip(symbols, source.phases, strict=True)}
-
-    def lowered(part: Mapping[str, str]) -> Any:
-        module = lower_text(defined, names, part, source.arena_bytes)
-        look(module)
-        return module
-
     try:
-        made = compile_modules(map(lowered, _shares(functions, defined)), as_text)
+        parts = (lower_text(defined, names, part, source.arena_bytes) for part in _shares(functions, defined))
+        made = compile_modules(parts, as_text)
     except Unsupported:
-        names = _run(source, tree)
-        items = [NativeFunction(symbol, names[name], 3) for symbol, name in functions.items()]
-        made = (compile_functions(items, [*functions], as_text, look),)
+        made = (_by_numba(source, tree, functions, as_text),)
     linecache.cache.pop(names["__file__"], None)  # kept only where a traceback may still quote it
     return made
 
@@ -81,6 +45,12 @@ def _shares(functions: Mapping[str, str], defined: Mapping[str, ast.FunctionDef]
         least = min(parts, key=lambda part: sum(lines[s] for s in part))
         least[symbol] = functions[symbol]
     return [part for part in parts if part]
+
+
+def _by_numba(source: KernelSource, tree: ast.Module, functions: Mapping[str, str], as_text: bool) -> bytes:
+    names = _run(source, tree)
+    items = [NativeFunction(symbol, names[name], 3) for symbol, name in functions.items()]
+    return compile_functions(items, [*functions], as_text)
 
 
 def load_text(source: KernelSource) -> dict[str, Any]:

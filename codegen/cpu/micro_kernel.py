@@ -21,7 +21,6 @@ from numba.extending import intrinsic
 
 from jstitch.codegen.cpu.panel import DEPTH, UNPACKED_ROWS
 from jstitch.codegen.cpu.product_parts import ProductParts, parts_of
-from jstitch.codegen.cpu.shared_functions import declare
 from jstitch.codegen.cpu.vector_writer import (
     BIT,
     ELEMENTS,
@@ -30,6 +29,7 @@ from jstitch.codegen.cpu.vector_writer import (
     POINTER,
     SIZES,
     VECTORS,
+    VOID,
     WORD,
     VectorWriter,
     machine,
@@ -37,10 +37,16 @@ from jstitch.codegen.cpu.vector_writer import (
 
 
 def _function(module: Any, name: str, kinds: Sequence[Any], write: Callable[..., None]) -> Any:
-    """A function that kernels share; write(writer, *arguments)."""
-    return declare(
-        module, name, kinds, lambda builder, *given: write(VectorWriter(builder, machine()), *given)
-    )
+    """A function of the module's own, written once; write(writer, *arguments)."""
+    found = module.globals.get(name)
+    if found is None:
+        found = ir.Function(module, ir.FunctionType(VOID, kinds), name)
+        found.linkage = "internal"
+        found.attributes.add("noinline")
+        builder = ir.IRBuilder(found.append_basic_block("entry"))
+        write(VectorWriter(builder, machine()), *found.args)
+        builder.ret_void()
+    return found
 
 
 def _rows(module: Any, of: str, rows: int, vectors: int) -> Any:
@@ -214,7 +220,7 @@ def _multiply(module: Any, left: str, right: str, parts: ProductParts) -> Any:
                             start = w.at(b_, b.mul(first, b_row), b.mul(column, b_column), of=of_b)
                             place = w.at(panel, WORD(v * w.m.lanes))
                             given = [start, b_row, b_column, place, depth, w.least(lanes, left_over)]
-                            b.call(_pack(b.module, right), given)
+                            b.call(_pack(module, right), given)
                 source = packed
                 if of_b is FLOAT:
                     there = w.at(b_, b.mul(first, b_row), j)
@@ -252,18 +258,18 @@ def _multiply(module: Any, left: str, right: str, parts: ProductParts) -> Any:
 
                 def down(i: Any, _: Sequence[Any], rows: int = rows) -> Sequence[Any]:
                     part = [b.sdiv(b.mul(x, next_depth), m) for x in (i, b.add(i, WORD(rows)))]
-                    b.call(_ask(b.module, right), [ahead, b_row, b_column, *part, next_depth])
+                    b.call(_ask(module, right), [ahead, b_row, b_column, *part, next_depth])
                     into = w.at(c, b.mul(i, c_row), j)
                     start = w.at(a, b.mul(i, a_row), b.mul(first, a_column), of=of_a)
                     given = (start, a_row, a_column, *source, depth)
-                    made = _rows(b.module, left, rows, vectors)
+                    made = _rows(module, left, rows, vectors)
                     if parts.has(vectors, whole=True):
                         with b.if_then(is_whole):
                             b.call(made, [into, c_row, *given, resume])
                     if parts.has(vectors, whole=False):
                         with b.if_then(b.not_(is_whole)):
                             b.call(made, [edge, wide, *given, BIT(0)])
-                            b.call(_edge(b.module), [into, c_row, edge, WORD(rows), width, resume])
+                            _copy_edge(w, edge, into, c_row, rows, width, resume)
                     return ()
 
                 done = w.loop(done, m, rows, down)[0]
@@ -273,34 +279,28 @@ def _multiply(module: Any, left: str, right: str, parts: ProductParts) -> Any:
     return _function(module, f"jstitch_multiply_{left}_{right}_{parts}", kinds, write)
 
 
-def _edge(module: Any) -> Any:
-    """edge(c, c_row, made, rows, width, resume): the columns that c has of a panel that is wider."""
-    kinds = (POINTER, WORD, POINTER, WORD, WORD, BIT)
+def _copy_edge(w: VectorWriter, edge: Any, c: Any, c_row: Any, rows: int, width: Any, resume: Any) -> None:
+    """The columns that c has of a panel that is wider."""
+    b = w.b
 
-    def write(w: VectorWriter, c: Any, c_row: Any, made: Any, rows: Any, width: Any, resume: Any) -> None:
-        b = w.b
-
-        def copied(adds: bool) -> Callable[[Any, Sequence[Any]], Sequence[Any]]:
-            def row(i: Any, _: Sequence[Any]) -> Sequence[Any]:
-                def one(j: Any, _: Sequence[Any]) -> Sequence[Any]:
-                    place = w.at(c, b.mul(i, c_row), j)
-                    value = b.load(w.at(made, b.mul(i, WORD(w.m.panel)), j), align=4, typ=FLOAT)
-                    total = b.fadd(b.load(place, align=4, typ=FLOAT), value) if adds else value
-                    b.store(total, place, align=4)
-                    return ()
-
-                w.loop(WORD(0), width, 1, one)
+    def copied(adds: bool) -> Callable[[Any, Sequence[Any]], Sequence[Any]]:
+        def row(i: Any, _: Sequence[Any]) -> Sequence[Any]:
+            def one(j: Any, _: Sequence[Any]) -> Sequence[Any]:
+                place = w.at(c, b.mul(i, c_row), j)
+                value = b.load(w.at(edge, b.mul(i, WORD(w.m.panel)), j), align=4, typ=FLOAT)
+                b.store(b.fadd(b.load(place, align=4, typ=FLOAT), value) if adds else value, place, align=4)
                 return ()
 
-            return row
+            w.loop(WORD(0), width, 1, one)
+            return ()
 
-        with b.if_else(resume) as (then, otherwise):
-            with then:
-                w.loop(WORD(0), rows, 1, copied(adds=True))
-            with otherwise:
-                w.loop(WORD(0), rows, 1, copied(adds=False))
+        return row
 
-    return _function(module, "jstitch_edge", kinds, write)
+    with b.if_else(resume) as (then, otherwise):
+        with then:
+            w.loop(WORD(0), WORD(rows), 1, copied(adds=True))
+        with otherwise:
+            w.loop(WORD(0), WORD(rows), 1, copied(adds=False))
 
 
 def multiply(left: str, right: str) -> Any:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -37,12 +37,7 @@ def compile_modules(modules: Iterable[Any], as_text: bool = False) -> tuple[byte
     Functions that are not internal are exported. as_text: LLVM's assembly instead. Raises RuntimeError for
     what LLVM rejects, and what `modules` raises.
     """
-    return tuple(_threads().map(partial(compile_text, as_text=as_text), map(str, modules)))
-
-
-def compile_beside(make: Callable[[], bytes]) -> Future[bytes]:
-    """What `make` returns, which compiles a module: by one of the threads that do."""
-    return _threads().submit(make)
+    return tuple(_threads().map(partial(_compiled, as_text=as_text), map(str, modules)))
 
 
 def _threads() -> ThreadPoolExecutor:
@@ -52,8 +47,7 @@ def _threads() -> ThreadPoolExecutor:
         return _pool[0]
 
 
-def compile_text(text: str, as_text: bool = False) -> bytes:
-    """The object of one module, in its assembly; as_text: as `compile_modules`."""
+def _compiled(text: str, as_text: bool) -> bytes:
     context = llvm.create_context()
     try:
         module = llvm.parse_assembly(normalize_ir_text(text), context)

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from types import MappingProxyType
 from typing import Any
 
 import llvmlite.binding as llvm
 
 _lock = threading.Lock()
-_shared: set[str] = set()  # symbols that are in memory
 
 
 @cache
@@ -33,20 +31,14 @@ def _engine() -> Any:
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
 
 
-def load_objects(
-    objects: Sequence[bytes], symbols: Sequence[str], shared: Mapping[str, bytes] = MappingProxyType({})
-) -> tuple[int, ...]:
+def load_objects(objects: Sequence[bytes], symbols: Sequence[str]) -> tuple[int, ...]:
     """The addresses of `symbols` of objects, now in memory. Symbols must be unique in the process.
-
-    shared: objects that these call, by symbol; of those with one symbol the first stays.
 
     Raises RuntimeError when an object cannot be read, or none has a symbol.
     """
     with _lock:
         engine = _engine()
-        missing = [symbol for symbol in shared if symbol not in _shared]
-        _shared.update(missing)
-        for data in (*(shared[symbol] for symbol in missing), *objects):
+        for data in objects:
             engine.add_object_file(llvm.ObjectFileRef.from_data(data))
         engine.finalize_object()
         addresses = tuple(int(engine.get_function_address(symbol)) for symbol in symbols)

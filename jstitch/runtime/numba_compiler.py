@@ -172,17 +172,13 @@ def _internalise(module: Any, exported: Collection[str]) -> None:
 
 
 def compile_functions(
-    items: Sequence[NativeFunction],
-    exported: Collection[str],
-    as_text: bool = False,
-    look: Callable[[Any], object] = bool,
+    items: Sequence[NativeFunction], exported: Collection[str], as_text: bool = False
 ) -> bytes:
     """Compile for this processor; only the symbols in `exported` are visible in the object.
 
-    as_text: LLVM's assembly instead of the object. look: is shown the module, before it is optimised.
+    as_text: LLVM's assembly instead of the object.
     Raises numba.core.errors.NumbaError for code that Numba rejects.
     """
     with global_compiler_lock, _new_library() as library:
         _lower(library, items, exported)
-        look(library.module)
         return machine_code(library.module, as_text)

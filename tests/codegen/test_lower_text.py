@@ -117,7 +117,7 @@ def test_numba_compiles_what_is_refused() -> None:
     body = "    k = 0\n    while k < 5:\n        store_s64(y, k, k + 1, 2)\n        k = k + 1\n"
     text = "from jstitch.codegen.cpu.math import load_s64, store_s64\n" + HEAD + body
     source = KernelSource("while", text, 1, 1, 0, 0, (PhaseSource("phase0", 1, 5),))
-    y = run(compile_kernel(source, ["jstitch_test_while"]).own, "jstitch_test_while")
+    y = run(compile_kernel(source, ["jstitch_test_while"]), "jstitch_test_while")
     assert y[:10].tolist() == [1, 0, 2, 0, 3, 0, 4, 0, 5, 0]
 
 

@@ -277,7 +277,7 @@ def refused() -> dict[str, bytes]:
     phases = tuple(PhaseSource(f"f{n}", 1, 1) for n in range(len(REFUSED)))
     text = text_of(REFUSED).replace("LIMIT = 2.5", "from numba import float32, float64, int32, int64, uint64")
     symbols = [f"jstitch_forms_refused_{n}" for n in range(len(REFUSED))]
-    data = compile_kernel(KernelSource("refused", text, 2, 0, 0, 0, phases), symbols).own
+    data = compile_kernel(KernelSource("refused", text, 2, 0, 0, 0, phases), symbols)
     return dict(zip(REFUSED, map(run, load_objects(data, symbols)), strict=True))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from functools import cache
 from random import Random
 from typing import Any
@@ -11,11 +10,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from numba import cfunc, types
 
-from jstitch.codegen.cpu.compile_kernel import compile_kernel
+from jstitch.codegen.cpu import math
 from jstitch.codegen.cpu.panel import PANEL_BYTES
-from jstitch.codegen.kernel_source import KernelSource, PhaseSource
-from jstitch.runtime.native_object import load_objects
 
 ARGUMENTS = 15
 FIXED = 16  # drawn products, of code for their sizes
@@ -24,22 +22,27 @@ FIXED = 16  # drawn products, of code for their sizes
 TYPES: dict[str, Any] = {"f32": np.float32, "bf16": ml_dtypes.bfloat16}
 
 
-def text_of(left: str, right: str, sizes: Sequence[int]) -> str:
-    """A kernel whose table has the product's numbers. sizes: those that are known when it is compiled."""
-    numbers = [f"load_s64(bufs, {n}, 0)" for n in range(ARGUMENTS - len(sizes))]
-    given = ", ".join([*numbers, *map(str, sizes)])
-    return f"def product(bufs, arena, program):\n    multiply_{left}_{right}({given})\n"
-
-
 @cache
-def compiled(left: str, right: str, *sizes: int) -> Any:
-    """The C function. sizes: as kernels have them, or none."""
-    symbol = "_".join(map(str, ("jstitch_test_product", left, right, *sizes)))
-    phase = PhaseSource("product", 1, 1)
-    source = KernelSource("product", text_of(left, right, sizes), ARGUMENTS, 0, 0, 0, (phase,))
-    made = compile_kernel(source, [symbol])
-    (address,) = load_objects(made.own, [symbol], made.shared)
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(address)
+def compiled(left: str, right: str) -> Any:
+    """The C function, and the object that keeps it."""
+    product = math.functions()[f"multiply_{left}_{right}"]
+
+    @cfunc(types.void(*[types.int64] * ARGUMENTS))
+    def run(c, c_at, a, a_at, b, b_at, panel, c_row, a_row, a_col, b_row, b_col, m, n, k):  # type: ignore[no-untyped-def]
+        product(c, c_at, a, a_at, b, b_at, panel, c_row, a_row, a_col, b_row, b_col, m, n, k)
+
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * ARGUMENTS)(run.address), run
+
+
+def of_sizes(left: str, right: str, rows: int, columns: int, depth: int) -> Any:
+    """The same, for products of one size, which is known when it is compiled: as kernels have them."""
+    product = math.functions()[f"multiply_{left}_{right}"]
+
+    @cfunc(types.void(*[types.int64] * ARGUMENTS))
+    def run(c, c_at, a, a_at, b, b_at, panel, c_row, a_row, a_col, b_row, b_col, m, n, k):  # type: ignore[no-untyped-def]
+        product(c, c_at, a, a_at, b, b_at, panel, c_row, a_row, a_col, b_row, b_col, rows, columns, depth)
+
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * ARGUMENTS)(run.address), run
 
 
 def multiply(
@@ -55,9 +58,8 @@ def multiply(
     places = [x for m, n in zip((c, a, b), at, strict=True) for x in (m.ctypes.data - m.itemsize * n, n)]
     sizes = (*c.shape, a.shape[1])
     names = [name for x in (a, b) for name, kind in TYPES.items() if x.dtype == kind]
-    function = compiled(*names, *(sizes if fixed else ()))
-    table = (ctypes.c_int64 * ARGUMENTS)(*places, panel.ctypes.data, *strides, *sizes)
-    function(ctypes.addressof(table), 0, 0)
+    function, _ = of_sizes(*names, *sizes) if fixed else compiled(*names)
+    function(*places, panel.ctypes.data, *strides, *sizes)
 
 
 def matrix(random: Random, rows: int, columns: int, seed: int) -> np.ndarray:

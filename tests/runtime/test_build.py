@@ -67,7 +67,7 @@ def test_bad_text_raises_at_build(text: str, error: type[Exception]) -> None:
 
 
 def test_missing_symbol_is_an_error() -> None:
-    data = compile_kernel(add_constant(64, 99.0), ["jstitch_test_present"]).own
+    data = compile_kernel(add_constant(64, 99.0), ["jstitch_test_present"])
     with pytest.raises(RuntimeError, match="jstitch_test_absent"):
         load_objects(data, ["jstitch_test_present", "jstitch_test_absent"])
 

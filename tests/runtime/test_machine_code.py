@@ -91,7 +91,7 @@ def test_what_llvm_rejects_is_an_error() -> None:
 def test_phases_are_compiled_apart(cores: int, objects: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile_kernel, "available_threads", lambda: cores)
     symbols = [f"jstitch_test_apart_{cores}_{n}" for n in range(3)]
-    assert len(compile_kernel.compile_kernel(three_phases(cores), symbols).own) == objects
+    assert len(compile_kernel.compile_kernel(three_phases(cores), symbols)) == objects
     x, y = np.arange(48, dtype=np.float32), np.zeros(48, np.float32)
     build.call(three_phases(cores), [x], [y])
     np.testing.assert_array_equal(y, x + cores * np.repeat(np.float32([1, 2, 3]), 16))
@@ -99,5 +99,5 @@ def test_phases_are_compiled_apart(cores: int, objects: int, monkeypatch: pytest
 
 def test_objects_of_one_entry_are_told_apart() -> None:
     objects = [b"", b"one", bytes(range(256)) * 9]
-    shared = {"jstitch_one": b"", "jstitch_two": bytes(range(99))}
-    assert build._apart(build._together(objects, shared)) == (objects, shared)
+    kept = b"".join(build._SIZE.pack(len(data)) + data for data in objects)
+    assert [*build._apart(kept)] == objects

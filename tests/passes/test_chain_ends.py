@@ -21,6 +21,7 @@ from tests.passes.chain_programs import Array
 from tests.passes.test_own_columns import graph_of
 from tests.shares import one_tuple_in
 
+
 def arrays(*shapes: tuple[int, ...], dtype: Any = jnp.float32) -> list[Array]:
     rng = np.random.default_rng(0)
     return [jnp.asarray(rng.standard_normal(shape), dtype) for shape in shapes]

@@ -98,9 +98,8 @@ class _Function:
         given = zip(arguments, self.function.args, strict=True)
         self.scopes = [Scope(Counter(), {name: Operand(INT, raw) for name, raw in given})]
         self.zero: Any = None
-        self.again: tuple[str, Any] | None = (
-            None  # the loop's variable, its first new value in the last vector
-        )
+        # of the vector that a loop ends with: the loop's variable, and its first new value
+        self.again: tuple[str, Any] | None = None
 
     def lower(self) -> None:
         first = self.builder.block

@@ -17,6 +17,7 @@ import ast
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from jstitch.codegen.cpu.assignments import assignments
 from jstitch.codegen.cpu.processor import host_has
 from jstitch.codegen.cpu.short_rows import DIVISIONS
 
@@ -50,6 +51,8 @@ def vector_of(
 def _may_repeat(body: Sequence[ast.stmt], is_carried: Callable[[str], bool]) -> bool:
     """Whether a turn that is run again stores the same, totals apart, which nothing else reads."""
     totals = set()
+    if max(assignments(body).values(), default=0) > 1:  # such a name is told from no total
+        return False
     for statement in body:
         match statement:
             case ast.Assign([ast.Name(name)], value) if is_carried(name):
@@ -63,9 +66,8 @@ def _may_repeat(body: Sequence[ast.stmt], is_carried: Callable[[str], bool]) -> 
             case _:
                 return False
     read = Counter(n.id for n in _inside(body) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
-    return all(read[total] == 1 for total in totals) and _scopes(body, "load_").isdisjoint(
-        _scopes(body, "store_")
-    )
+    apart = _scopes(body, "load_").isdisjoint(_scopes(body, "store_"))
+    return apart and all(read[total] == 1 for total in totals)
 
 
 def _adds(total: str, value: ast.expr) -> bool:

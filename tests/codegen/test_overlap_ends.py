@@ -65,6 +65,12 @@ ONCE = {
         t = select(v > float32(0.5), v, t)
     store_f32(y, 0, t, 1)
 """,
+    "a name with two values": """
+    for i in range(0, 20):
+        v = load_f32(x, i, 0)
+        v = add_reassoc(v, float32(1.0))
+        store_f32(y, i, v, 1)
+""",
     "a condition": """
     for i in range(0, 20):
         if load_f32(x, i, 0) > float32(0.5):

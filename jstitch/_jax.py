@@ -14,6 +14,7 @@ import jax
 from jax._src import api_util as _api_util
 from jax._src import config as _config
 from jax._src import core as _core
+from jax._src import custom_partitioning as _custom_partitioning
 from jax._src import lib as _lib
 from jax._src import pjit as _pjit
 from jax._src import source_info_util as _source_info_util
@@ -24,11 +25,12 @@ from jax._src.interpreters import partial_eval as _pe
 from jax._src.lib import hlo as _hlo  # type: ignore[attr-defined]
 from jax._src.lib import xla_client as _xla_client  # type: ignore[attr-defined]
 from jax._src.named_sharding import UNSPECIFIED
-from jax._src.sharding_impls import ShardingContext, SPMDAxisContext
+from jax._src.sharding_impls import ShardingContext, SPMDAxisContext, parse_flatten_op_sharding
 from jax._src.source_info_util import Scope, Transform
 from jax.extend import linear_util as _lu
 from jax.extend.core import ClosedJaxpr
 from jax.extend.core.primitives import jit_p
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 Rule = Callable[..., Sequence[Any]]
 
@@ -265,6 +267,32 @@ def count_devices(axis_context: Any) -> int:
     Why private: as `partitioned`.
     """
     return axis_context.num_devices if isinstance(axis_context, ShardingContext) else 0
+
+
+def add_partitioner(
+    ctx: Any, identity: str, partition: Callable[..., Any], mesh: Mesh, counts: Sequence[int]
+) -> str:
+    """The target of custom calls that XLA's partitioner asks `partition` about, as it does for
+    `jax.experimental.custom_partitioning`. identity: their configuration; those of one are
+    one. counts: of arguments and results.
+
+    Why private: the public function has to stand in the program that is traced, where its devices are looked
+    for; what is lowered later has none.
+    """
+
+    def named(sharding: Any, rank: int) -> NamedSharding:
+        try:
+            spec = parse_flatten_op_sharding(sharding, mesh)[0]
+        except Exception:  # of several kinds, for parts of axes: such an array is made whole
+            spec = PartitionSpec()  # type: ignore[no-untyped-call]
+        return NamedSharding(mesh, PartitionSpec(*spec, *[None] * (rank - len(spec))))  # type: ignore[no-untyped-call]
+
+    trees, module = [jax.tree.structure((0,) * count) for count in counts], ctx.module_context
+    made = _custom_partitioning._ShardingCallbackInfo(  # type: ignore[no-untyped-call,call-arg]
+        None, partition, named, *trees, None, module, mesh, ()
+    )
+    module.add_keepalive(_custom_partitioning._sharding_callbacks.setdefault(identity.encode(), made))
+    return _custom_partitioning._CUSTOM_PARTITIONING_CALL_NAME
 
 
 def uses_shardy() -> bool:

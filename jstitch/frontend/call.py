@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,17 +27,22 @@ class StitchedName(str):
     """A function's name, as people read it, that carries the options of a stitched call.
 
     It equals no plain string, so that JAX's caches tell a stitched call from a call of the same name.
-    owner: the function that is called. Weak, since JAX's caches keep names for longer.
+    owner: the function that is called. Weak, since JAX's caches keep names for longer. about: what the call's
+    record says of it, where that is known already.
     """
 
-    __slots__ = ("options", "owner")
+    __slots__ = ("about", "options", "owner")
     options: CompileOptions
     owner: weakref.ref[Callable[..., Any]]
+    about: Mapping[str, Any]
 
-    def __new__(cls, name: str, options: CompileOptions, owner: Callable[..., Any]) -> StitchedName:
+    def __new__(
+        cls, name: str, options: CompileOptions, owner: Callable[..., Any], about: Mapping[str, Any]
+    ) -> StitchedName:
         new = super().__new__(cls, name)
         new.options = options
         new.owner = weakref.ref(owner)
+        new.about = about
         return new
 
     def __eq__(self, other: object) -> bool:
@@ -61,10 +66,12 @@ class Call:
     as JAX holds it: who jits it keeps it alive.
     """
 
-    def __init__(self, f: Callable[..., Any], options: CompileOptions) -> None:
+    def __init__(
+        self, f: Callable[..., Any], options: CompileOptions, about: Mapping[str, Any] | None = None
+    ) -> None:
         self._function = _reference(f)
         self.__name__ = _jax.name_of(f)
-        self._name = StitchedName(self.__name__, options, self)
+        self._name = StitchedName(self.__name__, options, self, about or {})
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ of the parts, and its collectives.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from jstitch.codegen.backend import Backend
@@ -19,7 +19,7 @@ from jstitch.frontend.custom_call import STAND_IN
 from jstitch.frontend.importer import Imported, import_ops
 from jstitch.frontend.mlir import ir, sdy
 from jstitch.frontend.outline import outline
-from jstitch.frontend.partition import Local, partition
+from jstitch.frontend.partition import partition
 from jstitch.frontend.probe import NAME
 from jstitch.frontend.rewrite import rewrite_imported
 from jstitch.frontend.shardings import (
@@ -63,10 +63,10 @@ def rewrite_divided(
     imported = import_ops(ops, args, results, module)
     values = list(imported.values.values())
     try:
-        _check(imported.graph)
-        ins = [_read(attributes) for attributes in arguments]
-        outs = [_read(attributes) for attributes in returned]
-        axes = _axes(ops, [*ins, *outs])
+        check_local(imported.graph)
+        ins = [read(attributes) for attributes in arguments]
+        outs = [read(attributes) for attributes in returned]
+        axes = find_axes(ops, [*ins, *outs])
         ins, outs = ([None if s is None else s.over(axes) for s in both] for both in (ins, outs))
         ins += [None] * (len(values) - len(ins))
         spec = context.profile.machine.device
@@ -77,7 +77,7 @@ def rewrite_divided(
         note(reason=f"automatic SPMD partitioning: {error}")
         return None
     shardings = tuple(map(str, (*local.arguments, *local.results)))
-    note(devices=dict(axes), shardings=shardings, divided=_said(local))
+    note(devices=dict(axes), shardings=shardings, divided=said(axes, local.arguments, local.results))
     parts = Imported(local.graph, dict(zip(local.graph.inputs, block.arguments, strict=True)))
     with ir.InsertionPoint(block):
         new = rewrite_imported(
@@ -99,14 +99,14 @@ def rewrite_divided(
     return list(region.results)
 
 
-def _said(local: Local) -> str:
+def said(axes: Axes, arguments: Sequence[Placed], results: Sequence[Placed]) -> str:
     """Over which devices, and how, in words."""
-    axes = ", ".join(f"{name}={size}" for name, size in local.axes)
-    ins, outs = (", ".join(map(str, placed)) for placed in (local.arguments, local.results))
-    return f"over {devices_of(local.axes)} devices ({axes}): {ins} -> {outs}"
+    named = ", ".join(f"{name}={size}" for name, size in axes)
+    ins, outs = (", ".join(map(str, placed)) for placed in (arguments, results))
+    return f"over {devices_of(axes)} devices ({named}): {ins} -> {outs}"
 
 
-def _check(graph: Graph) -> None:
+def check_local(graph: Graph) -> None:
     """Raises UnknownShardingError for what one device does for all of them, calls of the host, and for calls
     that nobody made.
     """
@@ -127,11 +127,11 @@ def _check(graph: Graph) -> None:
                 raise UnknownShardingError("a call in it is planned and not made")
 
 
-def _read(attributes: Attributes) -> Placed | None:
+def read(attributes: Attributes) -> Placed | None:
     return read_sharding(attributes[SHARDING]) if SHARDING in attributes else None
 
 
-def _axes(ops: Sequence[Any], shardings: Sequence[Placed | None]) -> Axes:
+def find_axes(ops: Iterable[Any], shardings: Sequence[Placed | None]) -> Axes:
     """The one mesh of a program: of its arguments and results, or else of constraints in it.
 
     Whole arrays are on any.

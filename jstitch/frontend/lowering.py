@@ -20,10 +20,12 @@ from jstitch.errors import CannotFuseError, JstitchWarning
 from jstitch.frontend.call import StitchedName
 from jstitch.frontend.custom_call import emit_stand_in, part_results
 from jstitch.frontend.divide import rewrite_divided
+from jstitch.frontend.divide_part import divide_part
 from jstitch.frontend.mlir import ir
-from jstitch.frontend.observe import enclosing, needs_stand_in
+from jstitch.frontend.observe import enclosing, is_enclosed, needs_stand_in
 from jstitch.frontend.op_times import with_times
 from jstitch.frontend.rewrite import rewrite
+from jstitch.frontend.shardings import UnknownShardingError
 from jstitch.frontend.target import PLATFORMS, find_target
 from jstitch.ir.visible import LONGEST_NAME, visible
 from jstitch.passes.base.context import Context
@@ -70,8 +72,8 @@ def _lower_stitched(
     """
     label, options = _label(ctx, name), name.options
     with recording(label):
-        note(where=_place(params["jaxpr"]))
-        reason = _why_plain(ctx, args) or _why_undivided(ctx, name)
+        note(**{"where": _place(params["jaxpr"]), **name.about})
+        reason = _why_plain(ctx, args) or _why_undivided(ctx, args, name)
         target = find_target(platform, options) if reason is None else reason
         if isinstance(target, str):
             note(reason=target)
@@ -118,18 +120,17 @@ def _why_plain(ctx: Any, args: Sequence[Any]) -> str | None:
     return _jax.partitioned(ctx.module_context.axis_context)
 
 
-def _why_undivided(ctx: Any, name: str) -> str | None:
+def _why_undivided(ctx: Any, args: Sequence[Any], name: str) -> str | None:
     """Why the call stays XLA's where the program is for several devices."""
     count = _jax.count_devices(ctx.module_context.axis_context)
     if count <= 1:
         return None
     if not _jax.uses_shardy():
         return f"automatic SPMD partitioning over {count} devices, by GSPMD: only Shardy's is known"
-    if not _jax.is_program(ctx, name):
-        return (
-            f"automatic SPMD partitioning over {count} devices of a program of which this is a part:"
-            " jit all of it with jstitch.jit"
-        )
+    if is_enclosed():
+        return "a part of a stitched call over several devices"
+    if _jax.is_exported(ctx) and not _is_whole(ctx, args, name):
+        return f"exported over {count} devices as a part of a program: jit all of it with jstitch.jit"
     return None
 
 
@@ -157,6 +158,7 @@ class _Call:
         self.block = ir.InsertionPoint.current.block
 
     def lower(self, jaxpr: Any) -> list[Any]:
+        self.where = _place(jaxpr)
         start = len(self.block.operations)
         with enclosing():
             outs, token_set = _jax.lower_inline(self.ctx, jaxpr, self.args, self.function)
@@ -203,6 +205,8 @@ class _Call:
         donated = donation_map(args)
         arguments = program_arguments(args, results) if _jax.is_program(self.ctx, self.function) else None
         if _jax.count_devices(self.ctx.module_context.axis_context) > 1:
+            if not _is_whole(self.ctx, self.args, self.function):
+                return self._part(old, args, results)
             return rewrite_divided(
                 old,
                 args,
@@ -235,6 +239,25 @@ class _Call:
         # In a loop of the caller's, or in a function that may be called there.
         loop = self.block.owner.operation.name != FUNCTION
         return part_results(new, len(self.block.arguments) if loop else None)
+
+    def _part(self, old: list[Any], args: list[Any], results: list[Any]) -> list[Any] | None:
+        """One call that is stitched once XLA divides it; its record is written then."""
+        try:
+            return divide_part(
+                old, args, results, self.ctx, self.context, self.name, self.where, self.platform
+            )
+        except UnknownShardingError as error:
+            note(reason=f"automatic SPMD partitioning: {error}")
+            return None
+
+
+def _is_whole(ctx: Any, args: Sequence[Any], name: str) -> bool:
+    """Whether the call is all that the program does: of its name, and with the program's own arguments.
+
+    There may be others of that name: a function and what it calls are often both `loss`, or lambdas.
+    """
+    own = list(ir.InsertionPoint.current.block.arguments)
+    return _jax.is_program(ctx, name) and _in_program() and list(args) == own
 
 
 def _in_program() -> bool:

@@ -120,6 +120,11 @@ def enclosing() -> Iterator[None]:
         _open.depth -= 1
 
 
+def is_enclosed() -> bool:
+    """Whether the call that is being lowered is inside another stitched one."""
+    return _open.depth > 0
+
+
 def needs_stand_in() -> bool:
     """Whether the latest call, planned only, would hide its patterns from a call around it as kernels do."""
     if not _open.lists or not _open.depth:

@@ -66,11 +66,20 @@ def copy_ops(
 
 
 def _named(module: ir.Module) -> list[ir.Operation]:
-    """Functions that others call, and meshes: an exported program that is called has both."""
+    """Functions that others call, and meshes: an exported program that is called has both.
+
+    Without those that are still being written, which nothing in them calls.
+    """
     return [view.operation for view in module.body.operations if _is_named(view.operation)]
 
 
 def _is_named(op: ir.Operation) -> bool:
     if op.name == FUNCTION:
-        return "sym_visibility" in op.attributes and op.attributes["sym_visibility"].value == "private"
+        private = "sym_visibility" in op.attributes and op.attributes["sym_visibility"].value == "private"
+        return private and _is_written(op)
     return bool(op.name == sdy.MeshOp.OPERATION_NAME)
+
+
+def _is_written(function: ir.Operation) -> bool:
+    *_, last = function.regions[0].blocks[0].operations
+    return bool(last.operation.name == func.ReturnOp.OPERATION_NAME)

@@ -76,8 +76,8 @@ def partition(
     Opaque ops of the graph that is returned live in `context`. Raises UnknownShardingError, with the reason,
     for what is not to be divided so, and what XLA raises when it cannot compile the program.
     """
-    mesh = make_mesh(axes, _devices(devices_of(axes), platform, spec))
-    program = _program(whole)
+    mesh = make_mesh(axes, make_devices(devices_of(axes), platform, spec))
+    program = make_whole(whole)
     with tempfile.TemporaryDirectory(prefix="jstitch-partition-") as folder:
         ins, outs = apart(lambda _: _compile(program, mesh, arguments, results, platform, folder))
         text = _dumped(Path(folder))
@@ -92,7 +92,8 @@ def partition(
     return found
 
 
-def _program(whole: ir.Module) -> Program:
+def make_whole(whole: ir.Module) -> Program:
+    """Its public function `NAME`. Raises UnknownShardingError for what is not all arrays."""
     function = entry_function(whole)
     kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
     types = [import_type(t) for t in (*kind.inputs, *kind.results)]
@@ -103,7 +104,7 @@ def _program(whole: ir.Module) -> Program:
     return Program(module_bytes(whole), tensors[:count], tensors[count:])
 
 
-def _devices(count: int, platform: str, spec: DeviceSpec | None) -> Sequence[Any]:
+def make_devices(count: int, platform: str, spec: DeviceSpec | None) -> Sequence[Any]:
     """Any that XLA compiles for: which ones changes nothing of a program's parts."""
     try:
         found = jax.devices(platform)

@@ -1,12 +1,14 @@
 """Programs of the grammar on arrays divided at random: results, shardings and collectives are jax.jit's.
 
+Each is stitched as a whole, and as a part of somebody's program.
+
 The quick share runs everywhere; `pytest -m slow tests/fuzz/test_divided.py` draws 500.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -28,6 +30,7 @@ from tests.transform.collectives import collectives
 
 MESHES = (((8,), ("data",)), ((4, 2), ("data", "model")), ((2, 2, 2), ("data", "model", "rest")))
 ELEMENTS = 100_000
+Stitched = Callable[[Callable[..., Any]], Any]
 JUMPS = ("int8",)  # where rounding differs, so does the result, by a whole step
 
 
@@ -60,11 +63,33 @@ def placed(random: Random, mesh: jax.sharding.Mesh, x: Any) -> Any:
     return jax.device_put(x, NamedSharding(mesh, P() if is_key else P(*(axes or None for axes in spec))))
 
 
-def differences(seed: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    yield from compared(seed, drawn(seed, monkeypatch))
+def whole(f: Callable[..., Any]) -> Any:
+    return jstitch.jit(f)
 
 
-def compared(seed: int, program: Program) -> Iterator[str]:
+def part(f: Callable[..., Any]) -> Any:
+    stitched = jstitch.stitch(f, jstitch.CompileOptions(tune="off", strict=True))
+    return jax.jit(around(stitched))
+
+
+def around(f: Callable[..., Any]) -> Callable[..., Any]:
+    """What somebody's program does with numbers before and behind."""
+
+    def twice(x: Any) -> Any:
+        return x * 2 if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+    return lambda *args: jax.tree.map(twice, f(*map(twice, args)))
+
+
+def plain(stitched: Stitched, f: Callable[..., Any]) -> Any:
+    return jax.jit(f if stitched is whole else around(f))
+
+
+def differences(seed: int, stitched: Stitched, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    yield from compared(seed, stitched, drawn(seed, monkeypatch))
+
+
+def compared(seed: int, stitched: Stitched, program: Program) -> Iterator[str]:
     """What cancels in a narrow type is noise: there the same program has to be right in float32."""
     random = Random(seed)
     sizes, names = random.choice(MESHES)
@@ -73,10 +98,10 @@ def compared(seed: int, program: Program) -> Iterator[str]:
     args = [placed(random, mesh, a) for a in program.args()]
     args[0] = args[0] if isinstance(args[0].sharding, NamedSharding) else placed(Random(0), mesh, args[0])
     try:
-        theirs = jax.jit(lambda *a: program(*a)).lower(*args).compile()
+        theirs = plain(stitched, lambda *a: program(*a)).lower(*args).compile()
     except jax.errors.JaxRuntimeError:
         return  # XLA cannot divide it
-    ours = jstitch.jit(lambda *a: program(*a)).lower(*args).compile()
+    ours = stitched(lambda *a: program(*a)).lower(*args).compile()
     more, fewer = collectives(ours), collectives(theirs)
     for n in range(2):
         counts = [sum(found[n] for found in kinds.values()) for kinds in (more, fewer)]
@@ -92,15 +117,22 @@ def compared(seed: int, program: Program) -> Iterator[str]:
         if program.dtype == "float32":
             yield f"{seed}: {program}: {error}"
         else:
-            yield from compared(seed, replace(program, dtype="float32"))
+            yield from compared(seed, stitched, replace(program, dtype="float32"))
 
 
 @pytest.mark.parametrize("seed", one_in(3, range(14)))
 def test_a_drawn_program(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(differences(seed, monkeypatch)) == []
+    assert list(differences(seed, whole, monkeypatch)) == []
+
+
+@pytest.mark.parametrize("seed", one_in(4, range(14), first=1))
+def test_a_drawn_part(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(differences(seed, part, monkeypatch)) == []
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("stitched", [whole, part])
 @pytest.mark.parametrize("start", range(100, 600, 10))
-def test_drawn_programs(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [text for seed in range(start, start + 10) for text in differences(seed, monkeypatch)] == []
+def test_drawn_programs(start: int, stitched: Stitched, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = range(start, start + 10)
+    assert [text for seed in seeds for text in differences(seed, stitched, monkeypatch)] == []

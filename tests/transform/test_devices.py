@@ -89,15 +89,6 @@ def _refused(since: int) -> str:
     return str(record.reason)
 
 
-def test_a_part_of_a_program_falls_back(mesh: Any) -> None:
-    since = jstitch.record_count()
-    x = jax.device_put(X, NamedSharding(mesh, P("d")))
-    found = jax.jit(lambda x: stitch(norm)(x, W) + 1)(x)
-    assert_same(_host(found), np.asarray(jax.jit(norm)(X, W)) + 1)
-    assert found.sharding.is_equivalent_to(x.sharding, 2), "the result was gathered"
-    assert "jit all of it with jstitch.jit" in _refused(since)
-
-
 def test_calls_of_the_host_fall_back(mesh: Any) -> None:
     since = jstitch.record_count()
     seen: list[Any] = []

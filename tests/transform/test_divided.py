@@ -43,20 +43,24 @@ def assert_divided(f: Callable[..., Any], *args: Any, rtol: float = 2e-4, **sett
     since = jstitch.record_count()
     mine = ours.lower(*args).compile()
     record = jstitch.last_report(since)[-1]
-    plain = theirs.lower(*args).compile()
+    assert_alike(mine, theirs.lower(*args).compile(), args, rtol)
+    assert record.reason is None, record
+    assert record.kernels > 0
+    return record
+
+
+def assert_alike(mine: Any, plain: Any, args: Any, rtol: float = 2e-4) -> None:
+    """Two compiled programs: same results and shardings, and no more collectives in ours."""
     for a, b in zip(jax.tree.leaves(mine(*args)), jax.tree.leaves(plain(*args)), strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)
         assert a.sharding.is_equivalent_to(b.sharding, a.ndim), (a.sharding, b.sharding)
         x, y = np.asarray(a, np.float64), np.asarray(b, np.float64)
         np.testing.assert_allclose(x, y, rtol=rtol, atol=rtol * max(np.abs(y).max(initial=0), 1e-6))
-    assert record.reason is None, record
-    assert record.kernels > 0
     ours_moved, theirs_moved = collectives(mine), collectives(plain)
     for kind in {*ours_moved, *theirs_moved}:
         (n, moved), (m, least) = ours_moved.get(kind, (0, 0)), theirs_moved.get(kind, (0, 0))
         assert n <= m, (kind, ours_moved, theirs_moved)
         assert moved <= least, (kind, ours_moved, theirs_moved)
-    return record
 
 
 @pytest.fixture(params=MESHES, scope="module")

@@ -73,6 +73,7 @@ OPTIONAL_PASSES = (
     *(
         "block_transposes",
         "nest_rows",
+        "distribute_loops",
         "bound_exponents",
         "divide_by_invariants",
         "tile_products",

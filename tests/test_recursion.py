@@ -70,6 +70,7 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.cli.run_passes:State.after": OTHER,
     "jstitch.codegen.branches:choose_branch": HALVES,
     "jstitch.passes.schedule.bound_exponents:_Values.number": EXPR,
+    "jstitch.passes.schedule.distribute_loops:_is_float": EXPR,
     "jstitch.passes.lower.column_values:ColumnValues.of": EXPR,
     "jstitch.codegen.interpret_expr:Formulas._atom": INDEX,
     "jstitch.codegen.interpret_expr:Formulas._function": EXPR,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from jstitch.codegen.cpu.short_rows import GATHERED, SHORT
 from jstitch.ir.graph import Op, Value
+from jstitch.ir.ops import lookup
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import ROWS, Reduction, is_reduction, reduction
 from jstitch.passes.lower.tile_rows import Products, StepTile, step_tiles
@@ -119,6 +120,8 @@ def choose_steps(groups: Iterable[Group]) -> None:
 def choose_short_rows(groups: Iterable[Group], outputs: Collection[Value]) -> None:
     """Several rows at a time where rows are short: a row's sums and divisions do not wait for the last one's.
 
+    And where each waits for a dear number of its own, which vectors make of several rows.
+
     Not of so few elements that vectors are made of many rows, nor long ones that come from memory. On CPUs; a
     GPU has teams for that. Rows that fill no step have a lane of their own, which is as much text again:
     steps are whole where they can be.
@@ -130,11 +133,18 @@ def choose_short_rows(groups: Iterable[Group], outputs: Collection[Value]) -> No
             continue
         stores = any(v in outputs and v.tensor.size > group.rows for op in group.ops for v in op.results)
         shortest = SHORT if stores else GATHERED
-        if group.reduces_rows and shortest < group.largest // group.rows <= _longest(group, outputs):
+        waits = group.reduces_rows or _has_dear_numbers(group)
+        if waits and shortest < group.largest // group.rows <= _longest(group, outputs):
             row = group.largest // group.rows * LANE_BYTES
             most = min(group.rows // (TURNS * group.programs), group.profile.arena_bytes // (TILES * row))
             whole = (s for s in AT_A_TIME if s <= most and group.rows % s == 0)
             group.step = next(whole, next((s for s in AT_A_TIME if s <= most), 1))
+
+
+def _has_dear_numbers(group: Group) -> bool:
+    """Whether rows have a number each that takes long to make, which vectors make of several rows."""
+    made = (op for op in group.ops if op.results[0].tensor.size == group.rows)
+    return any(lookup(op.name).is_dear for op in made)
 
 
 def _longest(group: Group, outputs: Collection[Value]) -> int:

@@ -109,6 +109,7 @@ class _Search:
         self.cone = cone(lane.ops, lane.producers, {*lane.places, *lane.numbers}, lane.stored)
         self.own = [self._own_cost(step.op) for step in self.cone.steps]
         loops = self.profile.most_threads == 1
+        self.rows = lane.group.step if loops else 1  # of which vectors are made
         self.looked_up = {op.operands[0] for op in lane.ops if loops and _looks_up_most(op)}
 
     def placement(self, kept: set[Value]) -> Placement:
@@ -133,7 +134,7 @@ class _Search:
         given = kept | self.lane.refused
         for op in reversed(self.lane.ops):
             for v in op.results:
-                if v in given or is_reduction(op) or self.lane.slab(v) <= 1:
+                if v in given or is_reduction(op) or not self._is_many(v):
                     continue
                 users = trace.users(v)
                 if v in trace.node_of:
@@ -164,21 +165,27 @@ class _Search:
         """Of every value, in cycles per element, from what is kept or in memory. is_kept: (value, cost)."""
         costs: dict[Value, float] = {}
         for step, own in zip(self.cone.steps, self.own, strict=True):
-            total = 0.0
-            if own is not None:
-                total = own + sum(costs.get(u, 1.0) for u in dict.fromkeys(step.op.operands))
             for v in step.op.results:
-                cost = total if self.lane.slab(v) > 1 else 0.0
+                cost = 0.0
+                if own is not None and self._is_many(v):
+                    given = 1.0 if self.lane.slab(v) > 1 else 0.0
+                    cost = own + sum(costs.get(u, given) for u in dict.fromkeys(step.op.operands))
                 costs[v] = 1.0 if is_kept(v, cost) else cost
         return costs
 
+    def _is_many(self, v: Value) -> bool:
+        """Whether vectors can make it: a row has several elements of it, or a step has several rows."""
+        return self.lane.slab(v) * self.rows > 1
+
     def _own_cost(self, op: Op) -> float | None:
-        """None: nothing behind the op counts either."""
+        """None: nothing behind the op counts either. Of a row's one number nothing counts that is light."""
         if is_reduction(op) or is_free(op):
             return None
         if op.attrs.get(HELD):
             return 2 * self.profile.keep_cost
         definition = lookup(op.name)
+        if self.lane.slab(op.results[0]) <= 1:
+            return definition.cpi if definition.is_dear else 0.0
         own = definition.cpi if definition.op_class.is_elementwise else 0.0
         return own + (self.profile.look_up if definition.op_class is OpClass.INDEX else 0.0)
 

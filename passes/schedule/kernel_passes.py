@@ -14,6 +14,7 @@ from jstitch.passes.base.named_pass import NamedPass, kernel_pass
 from jstitch.passes.base.run_passes import Step, run_passes
 from jstitch.passes.schedule.block_transposes import block_transposes
 from jstitch.passes.schedule.bound_exponents import bound_exponents
+from jstitch.passes.schedule.distribute_loops import distribute_loops
 from jstitch.passes.schedule.divide_by_invariants import divide_by_invariants
 from jstitch.passes.schedule.divide_phases import divide_phases
 from jstitch.passes.schedule.in_strips import in_strips
@@ -34,7 +35,7 @@ def _named(change: Callable[[Kernel], Kernel]) -> NamedPass:
 
 TILES = kernel_pass("tile_products", run_on=tile_products, about=tile_products)
 CPU_PASSES = (
-    *map(_named, (block_transposes, nest_rows, bound_exponents, divide_by_invariants)),
+    *map(_named, (block_transposes, nest_rows, distribute_loops, bound_exponents, divide_by_invariants)),
     TILES,
     *map(_named, (stream_results, pair_halves, prefetch_rows)),
     kernel_pass("time_phases", run_on=time_phases, about=time_phases),

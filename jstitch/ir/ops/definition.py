@@ -82,7 +82,13 @@ class OpDef:
     domain: tuple[float, float] = (-4.0, 4.0)
     propagate: Callable[[Op, Schedule], tuple[Schedule | None, ...] | str] | None = None
 
+    @property
+    def is_dear(self) -> bool:
+        """Whether it takes many instructions, as many for one number as for a vector of them."""
+        return self.op_class is OpClass.EXPENSIVE and self.flops > OWN
 
+
+OWN = 2.0  # flops of what processors have instructions of their own for: square roots
 OPS: dict[str, OpDef] = {}
 
 

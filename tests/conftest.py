@@ -26,7 +26,12 @@ os.environ.setdefault("JSTITCH_ASK_SECONDS", "0")
 # Nor does anybody race in the background.
 os.environ.setdefault("JSTITCH_RACE_SECONDS", "0")
 # Kernels built by an earlier run are taken from here; the user's own cache is left alone.
-ONCE = ("benchmarks", "calibration", "codegen", "demo", "inspection", "passes")
+ONCE = (
+    *("benchmarks", "calibration", "codegen", "demo", "inspection", "passes"),
+    *("cli/test_golden.py", "frontend/test_measured_gate_processes.py", "runtime/test_library.py"),
+    *("robustness/test_cache_faults.py", "robustness/test_memory_growth.py"),
+    *("test_recursion.py", "test_structure.py"),
+)
 _CACHE = Path(__file__).parent.parent / ".pytest_cache" / "jstitch-kernels"
 os.environ.setdefault("JSTITCH_CACHE_DIR", str(_CACHE))
 
@@ -36,9 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    folders = [Path(__file__).parent / name for name in ONCE]
+    paths = [Path(__file__).parent / name for name in ONCE]
     for item in items:
-        if any(item.path.is_relative_to(folder) for folder in folders):
+        if any(item.path.is_relative_to(path) for path in paths):
             item.add_marker(pytest.mark.once)
 
 

@@ -75,6 +75,7 @@ def test_a_killed_process_is_an_error_in_the_other(tmp_path: Path, killed: int) 
             process.kill()
 
 
+@pytest.mark.once
 def test_four_processes_compile_at_once(tmp_path: Path) -> None:
     """One cache: nothing is lost or damaged, and a fifth process finds all that it needs."""
     found = results([start(0, 1, 0, tmp_path) for _ in range(4)])

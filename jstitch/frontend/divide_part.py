@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from jstitch import _jax
 from jstitch.frontend.call import Call
@@ -40,7 +41,9 @@ FEW = 2  # ops: XLA makes one kernel of one, too
 MOST = 256  # programs of one device that are kept
 _locals: dict[bytes, Program] = {}
 _lock = threading.Lock()
-_groups = itertools.count(2**32)  # numbers of groups of values; JAX counts from 0
+FIRST_GROUP = 2**32  # numbers of groups of values; JAX counts from 0
+_groups: WeakKeyDictionary[Any, Iterator[int]] = WeakKeyDictionary()
+"""The next ones in each module that is being lowered: in all processes the same."""
 _STITCHED = (OpClass.LIGHT, OpClass.EXPENSIVE, OpClass.REDUCTION)
 
 
@@ -139,8 +142,9 @@ def divide_part(
     note(divided="when XLA divides the program around it")
     target = _jax.add_partitioner(ctx, part.identity, part, mesh, (len(values), len(results)))
     new = _emit(target, part.identity, values, [v.type for v in results])
+    groups = _groups.setdefault(module, itertools.count(FIRST_GROUP))
     for pair in zip(results, new, strict=True):
-        group = next(_groups)
+        group = next(groups)
         for value in pair:
             sdy.ShardingGroupOp(value, group)
     return new

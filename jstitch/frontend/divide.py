@@ -17,7 +17,7 @@ from typing import Any
 from jstitch.codegen.backend import Backend
 from jstitch.frontend.custom_call import STAND_IN
 from jstitch.frontend.importer import Imported, import_ops
-from jstitch.frontend.mlir import ir, sdy
+from jstitch.frontend.mlir import ir, sdy, walk
 from jstitch.frontend.outline import outline
 from jstitch.frontend.partition import partition
 from jstitch.frontend.probe import NAME
@@ -111,14 +111,7 @@ def check_local(graph: Graph) -> None:
     that nobody made.
     """
     for kept in (op.source.operation for op in graph.walk() if isinstance(op.source, Source)):
-        inside: list[ir.Operation] = []
-
-        def visit(op: ir.Operation, seen: list[ir.Operation] = inside) -> ir.WalkResult:
-            seen.append(op)
-            return ir.WalkResult.ADVANCE
-
-        kept.walk(visit)
-        for op in inside:
+        for op in walk(kept):
             target = str(op.attributes[TARGET]) if TARGET in op.attributes else ""
             effect = EFFECT in op.attributes and ir.BoolAttr(op.attributes[EFFECT]).value
             if effect or "callback" in target:

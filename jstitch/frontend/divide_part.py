@@ -25,7 +25,7 @@ from jstitch import _jax
 from jstitch.frontend.call import Call
 from jstitch.frontend.divide import check_local, find_axes, read, said
 from jstitch.frontend.importer import import_ops
-from jstitch.frontend.mlir import func, ir, parse_module, sdy, stablehlo
+from jstitch.frontend.mlir import func, ir, parse_module, sdy, stablehlo, walk
 from jstitch.frontend.outline import outline
 from jstitch.frontend.partition import make_devices, make_whole, partition
 from jstitch.frontend.probe import JIT, NAME, Program, as_function, make_program
@@ -190,7 +190,7 @@ def _mesh_of(module: ir.Module) -> Axes:
     """Of the program's arguments, or else of what stands in it so far."""
     functions = [view.operation for view in module.body.operations if view.operation.name == FUNCTION]
     found = [read(attributes) for f in functions for attributes in _attributes(f)]
-    return find_axes((op for f in functions for op in _walk(f)), found)
+    return find_axes((op for f in functions for op in walk(f)), found)
 
 
 def _attributes(function: ir.Operation) -> Iterator[dict[str, ir.Attribute]]:
@@ -198,14 +198,3 @@ def _attributes(function: ir.Operation) -> Iterator[dict[str, ir.Attribute]]:
         if kind in function.attributes:
             for each in ir.ArrayAttr(function.attributes[kind]):
                 yield {named.name: named.attr for named in ir.DictAttr(each)}
-
-
-def _walk(function: ir.Operation) -> list[ir.Operation]:
-    found: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        found.append(op)
-        return ir.WalkResult.ADVANCE
-
-    function.walk(visit)
-    return found

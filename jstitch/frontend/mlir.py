@@ -23,6 +23,7 @@ __all__ = [
     "print_ops",
     "sdy",
     "stablehlo",
+    "walk",
 ]
 
 _PORTABLE = b"ML\xefR"
@@ -81,3 +82,15 @@ def module_bytes(module: ir.Module) -> bytes:
     buffer = io.BytesIO()
     module.operation.write_bytecode(buffer)
     return buffer.getvalue()
+
+
+def walk(op: ir.Operation) -> list[ir.Operation]:
+    """The operation and all that are inside it."""
+    found: list[ir.Operation] = []
+
+    def visit(inner: ir.Operation) -> ir.WalkResult:
+        found.append(inner)
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit)
+    return found

@@ -144,7 +144,7 @@ def choose_short_rows(groups: Iterable[Group], outputs: Collection[Value]) -> No
 def _has_dear_numbers(group: Group) -> bool:
     """Whether rows have a number each that takes long to make, which vectors make of several rows."""
     made = (op for op in group.ops if op.results[0].tensor.size == group.rows)
-    return any(lookup(op.name).is_dear for op in made)
+    return any(lookup(op.name).is_polynomial for op in made)
 
 
 def _longest(group: Group, outputs: Collection[Value]) -> int:

@@ -185,7 +185,7 @@ class _Search:
             return 2 * self.profile.keep_cost
         definition = lookup(op.name)
         if self.lane.slab(op.results[0]) <= 1:
-            return definition.cpi if definition.is_dear else 0.0
+            return definition.cpi if definition.is_polynomial else 0.0
         own = definition.cpi if definition.op_class.is_elementwise else 0.0
         return own + (self.profile.look_up if definition.op_class is OpClass.INDEX else 0.0)
 

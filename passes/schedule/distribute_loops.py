@@ -94,7 +94,7 @@ def _nests(nest: Nest, room: _Room) -> Iterator[Nest]:
     stores = [Store(tile, place, Ref(name), found.depth) for name, tile in tiles.items()]
     yield Nest(loops, (), (*found.made, *stores), ())
     loaded = [_instead(i, tiles, place) for i in nest.body]
-    yield replace(nest, body=tuple(_used(loaded, nest.after, [a.init for a in nest.accumulators])))
+    yield replace(nest, body=tuple(_used(loaded, nest)))
 
 
 @dataclass(frozen=True)
@@ -206,9 +206,10 @@ def _instead(i: Instr, tiles: dict[str, Buffer], place: Index) -> Instr:
     return i
 
 
-def _used(body: Sequence[Instr], after: Sequence[Instr], inits: Sequence[Expr]) -> list[Instr]:
-    """Without what nobody reads any more."""
-    read = {name for i in after for name in _reads(i)} | {name for e in inits for name in refs(e)}
+def _used(body: Sequence[Instr], nest: Nest) -> list[Instr]:
+    """The nest's body without what nobody reads any more; running values stay, whoever goes on from them."""
+    read = {name for i in nest.after for name in _reads(i)} | {a.name for a in nest.accumulators}
+    read |= {name for a in nest.accumulators for name in refs(a.init)}
     kept: list[Instr] = []
     for i in reversed(body):
         if isinstance(i, Store) or i.name in read:

@@ -83,8 +83,8 @@ class OpDef:
     propagate: Callable[[Op, Schedule], tuple[Schedule | None, ...] | str] | None = None
 
     @property
-    def is_dear(self) -> bool:
-        """Whether it takes many instructions, as many for one number as for a vector of them."""
+    def is_polynomial(self) -> bool:
+        """Whether many instructions compute it, as many for one number as for a vector of them."""
         return self.op_class is OpClass.EXPENSIVE and self.flops > OWN
 
 

@@ -38,6 +38,7 @@ from jstitch.passes.graph.hoist_products import hoist_products
 from jstitch.passes.graph.hoist_slices import hoist_slices
 from jstitch.passes.graph.join_collectives import join_collectives
 from jstitch.passes.graph.join_sums import join_sums
+from jstitch.passes.graph.keep_rounded import keep_rounded
 from jstitch.passes.graph.lead_products import lead_products
 from jstitch.passes.graph.leave_sums import leave_sums
 from jstitch.passes.graph.leave_unset import leave_unset
@@ -113,6 +114,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     graph_pass("hoist_slices", run_on=hoist_slices, about=hoist_slices),
     _any_target(group_collectives),
     _any_target(dce),
+    _any_target(keep_rounded),
     graph_pass("chunk_rows", run_on=chunk_rows, about=chunk_rows),
     _any_target(clone_broadcasts),
     graph_pass("clone_indices", run_on=clone_indices, about=clone_indices),

@@ -90,6 +90,14 @@ def multiply_reassociated(a: Value, b: Value) -> Value:
     return Value(a.builder, a.builder.fmul(a.raw, b.raw, flags=("reassoc", "contract")))
 
 
+def multiply_rounded(a: Value, b: Value) -> Value:
+    """a * b, rounded before anything is added to it.
+
+    Everything without flags gets `contract`; `arcp` says nothing of a product.
+    """
+    return Value(a.builder, a.builder.fmul(a.raw, b.raw, flags=("arcp",)))
+
+
 def maximum_reassociated(a: Value, b: Value) -> Value:
     """maximum of floats where either zero will do: no instructions for telling -0 from +0."""
     return a.call("llvm.maximum", b, flags=("nsz",))

@@ -62,6 +62,14 @@ def times(a: Value, b: Value) -> Value:
     return a * b
 
 
+def rounded(a: Value, b: Value) -> Value:
+    """a * b; ptxas fuses products that do not say how they are rounded with what is added to them."""
+    kind, letter = ("f64", "d") if a.is_double else ("f32", "f")
+    operands = ",".join([letter] * 2)
+    text = f"mul.rn.{kind} $0, $1, $2;"
+    return Value(a.builder, a.builder.inline(text, f"={letter},{operands}", a.type, a.raw, b.raw))
+
+
 def logistic(x: Value) -> Value:
     """1 / (1 + e^-x)"""
     return divide(x.constant(1.0), libdevice("exp", -x) + 1.0)

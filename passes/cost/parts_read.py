@@ -8,10 +8,10 @@ slice (tanh %x) [0:9]                      9 elements of tanh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from jstitch.ir.graph import Op, Value
-from jstitch.ir.ops.build import takes_part
+from jstitch.ir.ops.build import is_reshape, takes_part
 
 LINE = 64  # bytes that come at once
 
@@ -19,12 +19,30 @@ LINE = 64  # bytes that come at once
 def bytes_read(values: Collection[Value], readers: Mapping[Op, float]) -> float:
     """Bytes of the values that the ops read. readers: of the elements of each, those that are made."""
     found: dict[Value, float] = {}
+    views = _views(values, readers)
     for op, made in readers.items():
-        for n, v in enumerate(op.operands):
+        if not views.keys().isdisjoint(op.results):
+            continue
+        for n, operand in enumerate(op.operands):
+            v = views.get(operand, operand)
             if v in values:
                 taken = _taken(op) if n == 0 and takes_part(op) else v.tensor.nbytes
                 found[v] = found.get(v, 0) + taken * made
     return sum(min(found.get(v, v.tensor.nbytes), v.tensor.nbytes) for v in values)
+
+
+def _views(values: Collection[Value], readers: Iterable[Op]) -> dict[Value, Value]:
+    """Reshaped values that ops read parts of -> what is in memory."""
+    shaped = {op.result: op.operands[0] for op in readers if is_reshape(op)}
+    found: dict[Value, Value] = {}
+    for v in dict.fromkeys(op.operands[0] for op in readers if takes_part(op)):
+        of, between = v, list[Value]()
+        while of in shaped and of not in values:
+            between.append(of)
+            of = shaped[of]
+        if of in values:
+            found.update(dict.fromkeys(between, of))
+    return found
 
 
 def shares_made(ops: Sequence[Op], kept: Collection[Value]) -> dict[Op, float]:

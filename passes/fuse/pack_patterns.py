@@ -36,10 +36,12 @@ def pack_patterns(plan: FusionPlan, context: Context, *, remote: bool = True) ->
     ]
     packs = [pack for patterns in near for pack in _bounded(patterns, context.profile.max_buffers)]
     alone += [pack[0] for pack in packs if len(pack) == 1]
-    joined = [[op for p in pack for op in p.ops] for pack in packs if len(pack) > 1]
-    return FusionPlan(
-        plan.frame, (*alone, *make_patterns(plan.frame, joined, "pack_patterns")), plan.refusals
-    )
+    together = [pack for pack in packs if len(pack) > 1]
+    joined = [[op for p in pack for op in p.ops] for pack in together]
+    for pack, union in zip(together, make_patterns(plan.frame, joined, "pack_patterns"), strict=True):
+        # a pattern that owns columns may own them only where it is alone
+        alone += pack if wide_sums(union, context.profile) else [union]
+    return FusionPlan(plan.frame, tuple(alone), plan.refusals)
 
 
 def _adjacent(patterns: Sequence[FusionPattern]) -> list[list[FusionPattern]]:

@@ -11,7 +11,7 @@ the rows, which takes two phases more, for their partial results, and reads the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from jstitch.ir.graph import Op, Value
@@ -20,7 +20,8 @@ from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.lower.apply_template import TemplateError
-from jstitch.passes.lower.own_columns import Columns, Part, keeps_columns, own_columns, wide
+from jstitch.passes.lower.join_dimensions import join_dimensions
+from jstitch.passes.lower.own_columns import Columns, Part, keeps_columns, own_columns, whole, wide
 
 RUN = 512  # bytes of a strip's row, at least, for a CPU: shorter loops take longer than a phase more does
 SECTORS = 2  # the same for a GPU
@@ -41,21 +42,57 @@ def in_best_shape(
     """
     if asked:
         return _as_asked(ops, outputs, asked, profile)
-    cut = choose_columns(ops, outputs, profile) if profile.columns and asked is None else None
-    owned = None if cut is None else own_columns(ops, outputs, cut, profile.machine.device is not None)
-    return [Part(ops)] if owned is None else owned
+    if not profile.columns or asked is not None:
+        return [Part(ops)]
+    return _in_strips(ops, outputs, profile) or _in_joined_strips(ops, outputs, profile) or [Part(ops)]
+
+
+def _in_strips(
+    ops: Sequence[Op], outputs: Sequence[Value], profile: Profile, asked: int | None = None
+) -> Sequence[Part] | None:
+    cut = choose_columns(ops, outputs, profile) if asked is None else _cut_as_asked(ops, asked)
+    return None if cut is None else own_columns(ops, outputs, cut, profile.machine.device is not None)
+
+
+def _in_joined_strips(
+    ops: Sequence[Op], outputs: Sequence[Value], profile: Profile, asked: int | None = None
+) -> Sequence[Part] | None:
+    """Of columns that are several dimensions in the pattern."""
+    repeat = profile.machine.device is not None
+    joined = join_dimensions(ops, repeat) if any(map(is_reduction, ops)) else None
+    if joined is None:
+        return None
+    values = {v: joined.values.get(v, v) for v in outputs}
+    owned = _in_strips(joined.ops, tuple(dict.fromkeys(values.values())), profile, asked)
+    return None if owned is None else [_of_old(part, values, n == 0) for n, part in enumerate(owned)]
+
+
+def _of_old(part: Part, values: Mapping[Value, Value], first: bool) -> Part:
+    """What it makes, as the pattern has it. first: of the parts, which has what is not in strips."""
+    turned = {}
+    for old, new in values.items():
+        if new in part.turned:
+            turned[old] = part.turned[new]
+        elif first and new is not old:
+            turned[old] = whole(new)
+    return replace(part, turned=turned)
 
 
 def _as_asked(ops: Sequence[Op], outputs: Sequence[Value], width: int, profile: Profile) -> Sequence[Part]:
-    found = _largest(ops)
-    if found is None:
+    of_several = _largest(ops) is None
+    owned = (_in_joined_strips if of_several else _in_strips)(ops, outputs, profile, width)
+    if owned is None and of_several:
         raise TemplateError("a sum that keeps the last of its dimensions, to own columns of", "none")
-    if width >= found.width:
-        raise TemplateError(f"strips of a part of {found.width} columns", str(width))
-    owned = own_columns(ops, outputs, replace(found, width=width), profile.machine.device is not None)
     if owned is None:
         raise TemplateError("ops that want no more of each other than a strip", "others")
     return owned
+
+
+def _cut_as_asked(ops: Sequence[Op], width: int) -> Columns | None:
+    found = _largest(ops)
+    if found is not None and width >= found.width:
+        raise TemplateError(f"strips of a part of {found.width} columns", str(width))
+    return None if found is None else replace(found, width=width)
 
 
 def choose_columns(ops: Sequence[Op], outputs: Sequence[Value], profile: Profile) -> Columns | None:

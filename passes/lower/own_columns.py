@@ -132,7 +132,7 @@ class _Rewriting:
         self.views: dict[Value, Value] = {}
 
     def run(self, ops: Sequence[Op], outputs: Sequence[Value]) -> Part:
-        self.made = {v for op in ops for v in op.results}
+        self.made = {v for op in ops if not op.attrs.get(APART) for v in op.results}
         self.outputs = set(outputs)
         for op in ops:
             self._op(op)
@@ -323,6 +323,11 @@ def keeps_columns(op: Op, cut: Columns) -> bool:
     places = [d for d, n in enumerate(shape) if n > 1]
     reduced = [n for n, d in enumerate(places) if d in op.attrs["dimensions"]]
     return reduced == list(range(cut.lead, len(cut.shape) - 1))
+
+
+def whole(value: Value) -> Turned:
+    """What stands for another of as many elements, in the same order."""
+    return Turned(value, tuple(math.prod(value.shape[d + 1 :]) for d in range(value.tensor.rank)), 0)
 
 
 def as_they_were(parts: Sequence[Part], outputs: Sequence[Value]) -> tuple[list[Op], list[Value]]:

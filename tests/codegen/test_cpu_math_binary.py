@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from cpu_loop import NUMPY, compile_loop
 from jax import lax
 from test_cpu_math import same_class, ulps
+
+import jstitch
 
 VALUES = [0.0, 1.0, 2.0, 3.0, 0.5, 0.3, 1.5, 1e30, 1e-30, 8388609.0, 16777216.0, np.inf]
 EDGES = np.array([np.nan, *VALUES, *(-v for v in VALUES)])
@@ -22,6 +25,7 @@ FUNCTIONS = {
     "minimum": (lax.min, np.minimum),
     "add_reassoc": (lax.add, np.add),
     "mul_reassoc": (lax.mul, np.multiply),
+    "mul_rounded": (lax.mul, np.multiply),
 }
 ULPS = {"pow_": 1.1, "atan2": 0.6, "remainder_": 0.0}
 
@@ -101,3 +105,17 @@ def test_literals_of_numba_types() -> None:
     i = np.arange(9, dtype=np.int32)
     np.testing.assert_array_equal(compile_loop("iadd({0}, int32(3))", ("s32",), "s32")(i), i + 3)
     np.testing.assert_array_equal(compile_loop("shl({0}, 3)", ("s32",), "s32")(i), i << 3)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_neighbours_of_narrow_floats_stay_xlas(dtype: Any) -> None:
+    """Kernels compute with float32, where the neighbours are others."""
+    x = jnp.array([1.0, np.inf, 2.0, -3.5] * 300, dtype)
+    y = jnp.array([2.0, 0.0, 0.0, -9.0] * 300, dtype)
+
+    def f(x: Any, y: Any) -> Any:
+        return jnp.nextafter(jnp.abs(x * 0.5), y) * 2.0
+
+    found = jstitch.jit(f, options=jstitch.CompileOptions(tune="off", strict=True))(x, y)
+    expected = np.nextafter(np.abs(np.asarray(x)) / dtype(2), np.asarray(y)) * dtype(2)
+    np.testing.assert_array_equal(np.float32(found), np.float32(expected))

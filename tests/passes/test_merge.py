@@ -138,12 +138,8 @@ def test_sums_over_rows_that_find_no_room_on_chip_stay_apart(columns: int) -> No
     options = jstitch.CompileOptions(target="h200", tune="off")
     made = jstitch.explain(f, options)(jax.ShapeDtypeStruct((32, 128, columns), jnp.float32))
     assert all(e.why is None for e in made.edge("exponential", "divide"))
-    refused = [str(pattern.refused) for pattern in made.patterns if pattern.refused is not None]
-    if columns == 64:
-        assert (len(made.patterns), refused) == (1, [])
-    else:
-        assert len(made.patterns) == 2
-        assert refused == ["needs 262,144 bytes of shared memory for a CTA, the target has 232,448"]
+    assert all(pattern.refused is None for pattern in made.patterns)
+    assert len(made.patterns) == (1 if columns == 64 else 2)
 
 
 @pytest.mark.parametrize("planner", sorted(PLANNERS.keys() - PRESETS.keys()))

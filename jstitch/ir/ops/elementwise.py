@@ -20,26 +20,39 @@ from jstitch.ir.types import DType
 ACCURACY = {"result_accuracy": "accuracy"}
 EXPENSIVE = 8.0
 
+PRODUCTS = ("stablehlo.multiply", "chlo.square")
+SUMS = ("stablehlo.add", "stablehlo.subtract")  # processors fuse them with a product that they read
+ROUNDED = "rounded"  # attribute of a product of floats: it is rounded before anything is added to it
 
 Choice = str | Formula | None
 """Of a kernel expression: a function of `codegen.intrinsics` by name, or what is made of several."""
 
 
 def by_dtype(
-    floats: Choice = None, signed: Choice = None, unsigned: Choice = None, bools: Choice = None
+    floats: Choice = None,
+    signed: Choice = None,
+    unsigned: Choice = None,
+    bools: Choice = None,
+    *,
+    rounded: Choice = None,
+    own_type: bool = False,
 ) -> Callable[[Op], Formula | None]:
-    """Choose the kernel expression by the last operand's dtype (`select`'s first one is the predicate)."""
-    of_floats, of_signed, of_unsigned, of_bools = (
-        formula(choice) if isinstance(choice, str) else choice for choice in (floats, signed, unsigned, bools)
+    """Choose the kernel expression by the last operand's dtype (`select`'s first one is the predicate).
+
+    rounded: of floats, where the op says so. own_type: only floats that kernels compute with as they are.
+    """
+    of_floats, of_signed, of_unsigned, of_bools, of_rounded = (
+        formula(choice) if isinstance(choice, str) else choice
+        for choice in (floats, signed, unsigned, bools, rounded)
     )
 
     def scalar(op: Op) -> Formula | None:
         types = [v.tensor.dtype for v in (*op.operands, *op.results)]
         dtype = op.operands[-1].tensor.dtype
-        if any(n.kernel_name(t) is None for t in types):
+        if any(n.kernel_name(t) is None for t in types) or (own_type and dtype.compute is not dtype):
             return None
         if dtype.is_float:
-            return of_floats
+            return of_rounded if op.attrs.get(ROUNDED) else of_floats
         if dtype is DType.BOOL:
             return of_bools
         return of_signed if dtype.is_signed else of_unsigned
@@ -48,11 +61,13 @@ def by_dtype(
 
 
 class _Kinds(TypedDict, total=False):
-    """Kernel expressions of the dtypes that are not floats."""
+    """Kernel expressions of the dtypes that are not floats, and of floats that are to be rounded."""
 
     signed: Choice
     unsigned: Choice
     bools: Choice
+    rounded: Choice
+    own_type: bool
 
 
 def _light(
@@ -144,7 +159,14 @@ _light("stablehlo.is_finite", np.isfinite, "is_finite", result_dtype="bool")
 _light("stablehlo.not", np.invert, **_every("not_"))
 _light("stablehlo.popcnt", special.popcnt, **_all("popcnt"))
 _light("stablehlo.count_leading_zeros", special.count_leading_zeros, **_all("clz"))
-_light("chlo.square", np.square, _square("mul"), **_all(_square("imul")))
+_light(
+    "chlo.square",
+    np.square,
+    _square("mul"),
+    signed=_square("imul"),
+    unsigned=_square("imul"),
+    rounded=_square("mul_rounded"),
+)
 _light("chlo.conj", np.conj, itself)
 _light("stablehlo.real", np.real, result_dtype="own")
 _light("stablehlo.imag", np.imag, result_dtype="own")
@@ -170,6 +192,7 @@ _light(
     signed="imul",
     unsigned="imul",
     bools="and_",
+    rounded="mul_rounded",
 )
 _light(
     "stablehlo.maximum",
@@ -193,7 +216,7 @@ _light("stablehlo.xor", np.bitwise_xor, identity=lambda dtype: 0, **_every("xor"
 _light("stablehlo.shift_left", special.shift_left, **_all("shl"))
 _light("stablehlo.shift_right_logical", special.shift_right_logical, **_all("shr_logical"))
 _light("stablehlo.shift_right_arithmetic", special.shift_right_arithmetic, **_all("shr_arithmetic"))
-_light("chlo.next_after", np.nextafter, "next_after")
+_light("chlo.next_after", np.nextafter, "next_after", own_type=True)
 _light("chlo.mulhi", special.multiply_high)
 
 define(

@@ -34,7 +34,7 @@ BINARY = {
     "bool": ("and_", "or_", "xor", "maximum", "minimum"),
     "float": (
         *("maximum", "minimum", "max_reassoc", "min_reassoc", "add_reassoc", "mul_reassoc", "atan2"),
-        *("pow_", "remainder_", "next_after"),
+        *("pow_", "remainder_", "next_after", "mul_rounded"),
     ),
 }
 OPERATORS = {

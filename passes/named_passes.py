@@ -28,6 +28,8 @@ from jstitch.passes.lower.choose_columns import in_best_shape
 from jstitch.passes.lower.own_columns import as_they_were, own_columns
 from jstitch.passes.lower.rewrite_sums import SUMS
 from jstitch.passes.lower.split_reductions import split_reductions
+from jstitch.passes.lower.sum_in_blocks import sum_in_blocks
+from jstitch.passes.lower.widen_columns import widen_columns
 from jstitch.passes.pipeline import PIPELINE
 from jstitch.passes.plan_frame import RELEASED
 from jstitch.passes.planners import AUTO, BEST, PLANNERS
@@ -60,6 +62,13 @@ def _in_strips(frame: Graph, context: Context) -> Graph:
     return Graph(frame.inputs, tuple(ops), tuple(outputs))
 
 
+def _widened(frame: Graph, context: Context) -> Graph:
+    """As lowering does to a pattern's ops on a CPU; what they make has its shape again."""
+    part = widen_columns(frame.ops, frame.outputs)
+    ops, outputs = (frame.ops, frame.outputs) if part is None else as_they_were([part], frame.outputs)
+    return Graph(frame.inputs, tuple(ops), tuple(outputs))
+
+
 PREPARATION = (
     graph_pass("copy_returned", run_on=copy_returned, about=copy_returned),
     graph_pass("keep_counters", run_on=on_any_target(keep_counters), about=keep_counters),
@@ -75,11 +84,17 @@ PASSES: tuple[NamedPass, ...] = (
     *RELEASED,
     plan_pass("absorb_updates", run_on=absorb_updates, about=absorb_updates),
     graph_pass("own_columns", run_on=_on_frames(_in_strips), about=own_columns),
+    graph_pass("widen_columns", run_on=_on_frames(_widened), about=widen_columns),
     *(graph_pass(about.__name__, run_on=_on_ops(rewrite), about=about) for about, rewrite in SUMS),
     graph_pass(
         "split_reductions",
         run_on=_on_ops(lambda ops, outputs, profile: split_reductions(ops)),
         about=split_reductions,
+    ),
+    graph_pass(
+        "sum_in_blocks",
+        run_on=_on_ops(lambda ops, outputs, profile: sum_in_blocks(ops)),
+        about=sum_in_blocks,
     ),
     *CPU_PASSES,
     *CUDA_PASSES,

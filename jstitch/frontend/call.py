@@ -73,6 +73,10 @@ class Call:
         self.__name__ = _jax.name_of(f)
         self._name = StitchedName(self.__name__, options, self, about or {})
 
+    def __repr__(self) -> str:
+        """The function's: JAX's errors about arguments name what was called."""
+        return repr(self._function())
+
     @property
     def __wrapped__(self) -> Callable[..., Any]:
         f: Callable[..., Any] = self._function()

@@ -17,6 +17,7 @@ from jstitch.passes.lower.tile_rows import Products, StepTile, step_tiles
 
 MOST_THREADS = 1024
 VECTOR = 4  # elements of a row for each thread, at least
+SEVERAL = 4  # columns of which a vector has several rows
 LONGEST = 1024  # elements of rows of which there are several at a time
 STREAMED = 128  # of rows that are waited for
 CACHED = 1 << 25  # bytes of a tensor, times those of an element, for which memory takes no longer than sums
@@ -62,9 +63,9 @@ class Group:
     def may_rest(self) -> bool:
         """Whether rows that fill no step may have a lane, and a share of what programs add up over all."""
         sums = any(is_reduction(op) and reduction(op, self.rows) is Reduction.CROSS for op in self.ops)
-        if self.profile.row_step == 1 or self.accumulates or self.products or self.flat:
+        if self.profile.row_step == 1 or self.products or self.flat:
             return False
-        return self.programs > 1 or not sums
+        return self.programs > 1 or not (sums or self.accumulates)
 
     @property
     def products(self) -> list[Op]:
@@ -114,7 +115,15 @@ def choose_steps(groups: Iterable[Group]) -> None:
             for op in columns
         )
         if group.accumulates and touched_once:
-            group.step = next(s for s in (group.profile.row_step, 2, 1) if group.rows % s == 0)
+            if all(op.results[0].tensor.size > SEVERAL for op in columns):
+                _choose_rows_of_columns(group)
+
+
+def _choose_rows_of_columns(group: Group) -> None:
+    """As many as the profile says; rows that fill no step are a program's own, which adds them up."""
+    group.step = group.profile.row_step
+    if group.rows % group.step and group.programs == 1:
+        group.step = 1 if group.rows % 2 else 2
 
 
 def choose_short_rows(groups: Iterable[Group], outputs: Collection[Value]) -> None:
@@ -129,7 +138,7 @@ def choose_short_rows(groups: Iterable[Group], outputs: Collection[Value]) -> No
     outputs: what goes to memory.
     """
     for group in groups:
-        if group.step > 1 or not group.may_rest:
+        if group.step > 1 or group.accumulates or not group.may_rest:
             continue
         stores = any(v in outputs and v.tensor.size > group.rows for op in group.ops for v in op.results)
         shortest = SHORT if stores else GATHERED

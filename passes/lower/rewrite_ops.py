@@ -1,7 +1,7 @@
 """What lowering a pattern, and asking what it costs, begin with: its ops as they are grouped.
 
-in rows or in strips of columns  ->  sums in their best form  ->  long reductions cut in two  ->  products  ->
-places
+in rows or in strips of columns  ->  few columns made many  ->  sums in their best form  ->  reductions cut in
+two  ->  products  ->  places
 
 A strip stays near its program, so that its sums need not be made in one reading of it.
 """
@@ -26,6 +26,8 @@ from jstitch.passes.lower.rewrite_sums import rewrite_sums
 from jstitch.passes.lower.split_reductions import split_reductions
 from jstitch.passes.lower.split_rows import split_rows
 from jstitch.passes.lower.store_turned import store_turned
+from jstitch.passes.lower.sum_in_blocks import sum_in_blocks
+from jstitch.passes.lower.widen_columns import widen_columns
 from jstitch.passes.lower.write_products import write_products
 from jstitch.template import Template
 
@@ -57,13 +59,16 @@ def rewrite_ops(
 
     carried: inputs whose rows are to be the kernel's, in a loop.
     """
+    on_cpu = profile.machine.device is None
     if updates:
         parts: Sequence[Part] = [Part(ops)]
     elif any(op.name == PRODUCT for op in ops):
         whole = _products_in_rows(ops, outputs, carried)
-        parts = split_rows(whole, outputs, on_gpu=profile.machine.device is not None)
+        parts = split_rows(whole, outputs, on_gpu=not on_cpu)
     else:
         parts = in_best_shape(ops, outputs, profile, columns)
+        if parts[0].strips is None and on_cpu:
+            parts = [widen_columns(ops, outputs) or parts[0]]
     old = {v for op in ops for v in op.results}
     made: dict[Op, Strips | None] = {}
     done: set[Value] = set()
@@ -72,6 +77,8 @@ def rewrite_ops(
         needed = _needed(part.ops, (*part.made(outputs), *part.handed), updates)
         wanted = profile if part.strips is None else replace(profile, one_pass=False, variance_block=0)
         summed = split_reductions(rewrite_sums(part.ops, needed, wanted))
+        if on_cpu:
+            summed = sum_in_blocks(summed)
         own = fill_places(write_products(summed, profile.machine.device))
         for op in own:
             if done.isdisjoint(op.results):  # what all parts share is in the first

@@ -41,7 +41,7 @@ def _split(op: Op) -> tuple[Op, ...]:
     t = TensorType(tuple(shape[d] for d in left), op.results[0].tensor.dtype.compute)
     middle = tuple(Value(t) for _ in op.results)
     inits = op.operands[len(data_operands(op)) :]
-    starts = tuple(_identity(op, v) for v in op.results)
+    starts = tuple(identity_of(op, v) for v in op.results)
     first = replace(
         op,
         operands=(*data_operands(op), *(s.result for s in starts)),
@@ -52,7 +52,7 @@ def _split(op: Op) -> tuple[Op, ...]:
     return *starts, first, replace(op, operands=(*middle, *inits), attrs={**op.attrs, "dimensions": rest})
 
 
-def _identity(op: Op, v: Value) -> Op:
+def identity_of(op: Op, v: Value) -> Op:
     """What the first part starts from: the initial value belongs to the second alone."""
     identity = lookup(op.attrs["monoid"]).identity
     assert identity is not None

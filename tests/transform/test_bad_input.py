@@ -60,6 +60,12 @@ def test_arguments_that_are_not_arrays(bad: Any) -> None:
     assert type(eager) is type(error)
 
 
+def test_arguments_that_are_no_arrays() -> None:
+    """JAX's error names the function."""
+    for api in (jax.jit, jstitch.jit):
+        assert repr(add) in str(_error(lambda api=api: api(add)("text", X)))
+
+
 def test_results_that_are_not_arrays() -> None:
     _same_error(lambda api: api(lambda x: "text")(X))
     _same_error(lambda api: api(lambda x: object())(X))

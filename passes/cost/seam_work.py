@@ -15,7 +15,6 @@ from jstitch.ir.ops.build import is_reshape
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.remember import per_object
-from jstitch.passes.lower.divide_loops import is_written_out
 
 
 @per_object
@@ -39,7 +38,7 @@ def _divides(op: Op) -> bool:
     last = max((d for d, n in enumerate(op.results[0].shape) if n > 1), default=0)
     for atom in atoms(e for case in _cases(op) for e in case.index):
         match atom:
-            case FloorDiv(of, by) | Mod(of, by) if is_written_out(by):
+            case FloorDiv(of, _) | Mod(of, _):
                 if any(isinstance(a, Var) and a.name == f"i{last}" for a, _ in of.terms):
                     return True
     return False

@@ -1,6 +1,6 @@
 """Whether a chain of products is one kernel, and takes less time than XLA's own program.
 
-CPU    by the cost model: XLA's library for each product, and XLA's loops between
+CPU    by the cost model, then by the latency-evaluator: XLA's library for each product, and its loops between
 GPU    by the latency-evaluator, against the least that XLA can take: a library call for each product, and
        one kernel for all that lies between two of them
 """
@@ -36,6 +36,7 @@ from jstitch.passes.schedule.latency import kernel_latency
 WRITES = "its kernel would write {found} bytes, XLA's own {bound}: they make again what is cheap"
 WAITS = "the chain's rows wait for one another: a product is summed over them"
 FEW = "no step divides the rows but one of {}, and for so few a product's right operand is not worth packing"
+WHOLE = "its kernel, instruction by instruction, is modelled to take {found} us, XLA's own program {bound} us"
 AT_LEAST = (
     "modelled {found} us, and must be less than {bound} us, of what XLA takes at least: a call of its library"
     " for each product, and one kernel for what lies between"
@@ -62,8 +63,11 @@ def why_not_lowered(pattern: FusionPattern, search: ChainSearch, context: Contex
     made = _kernel_seconds(pattern, plain)
     if isinstance(made, str):
         return Reason("tiles", made)
-    if margin == math.inf or device is None:
+    if margin == math.inf:
         return None
+    if device is None:
+        theirs = xla_cost(_as_xla(pattern, search), context.machine).seconds(context.machine)
+        return Reason("gate", WHOLE, made * 1e6, theirs * 1e6) if made >= theirs else None
     theirs = margin * _least_seconds(_as_xla(pattern, search), context.machine, device)
     if made >= theirs and "tile_chains" not in context.options.without:
         made = min(made, search_chain(pattern, plain).seconds)
@@ -115,7 +119,7 @@ def _written(pattern: FusionPattern, search: ChainSearch, context: Context) -> R
 
 @per_structure
 def _kernel_seconds(pattern: FusionPattern, context: Context) -> float | str:
-    """Its kernel, as the latency-evaluator has it on a GPU; or why there is none in which all go by tiles."""
+    """Its kernel, as the latency-evaluator has it; or why there is none in which all go by tiles."""
     rows, *totals = work_of_levels(pattern, context.profile)
     if sum(totals) * SMALL > rows or (totals and context.machine.device is not None):
         return WAITS  # said before all of it is lowered
@@ -130,10 +134,10 @@ def _kernel_seconds(pattern: FusionPattern, context: Context) -> float | str:
     if found < wanted:
         tiles = f"{found} of the chain's {wanted} products would go by tiles of registers"
         return f"{tiles}, with {step} rows at a time"
-    if context.machine.device is None:
-        return FEW.format(step) if step < min(FEW_ROWS, _least_rows(pattern)) else 0.0
+    if context.machine.device is None and step < min(FEW_ROWS, _least_rows(pattern)):
+        return FEW.format(step)
     try:
-        return kernel_latency(kernel, context).seconds
+        return kernel_latency(schedule_kernel(kernel, context), context).seconds
     except NoRoom as error:
         return str(error)
 

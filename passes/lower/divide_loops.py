@@ -18,17 +18,12 @@ from collections.abc import Iterable, Sequence
 
 from jstitch.ir.index import Condition, Index, Var
 
-RUN = 8  # elements: runs of a multiple of it are worth an innermost loop of their own
+RUN = 8  # elements: runs of more are worth an innermost loop of their own
 MOST_POINTS = 7  # at which a loop is cut, where conditions on it change
 MOST_TOGETHER = 8  # elements of a turn: the largest group that LLVM loads or stores as a whole
 
 Division = tuple[Index, int]
 """What is divided, and the divisor."""
-
-
-def is_written_out(by: int) -> bool:
-    """Whether loops are changed for a division by it."""
-    return by <= MOST_TOGETHER or by % RUN == 0
 
 
 def loop_name(d: int) -> str:
@@ -44,7 +39,7 @@ def run_name(d: int) -> str:
 def runs_of(divided: Iterable[Division], name: str, size: int) -> int:
     """The elements of a run of the loop, where its variable is divided by what is worth one; else 0."""
     by = (by for of, by in divided if str(of) == name)
-    return min((run for run in by if run % RUN == 0 and run < size and size % run == 0), default=0)
+    return min((run for run in by if RUN <= run < size and size % run == 0), default=0)
 
 
 def together_of(divided: Iterable[Division], name: str, size: int) -> int:

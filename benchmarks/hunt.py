@@ -65,7 +65,8 @@ def hunt_command(
     """Find programs that are slower stitched than not."""
     console, end = Console(soft_wrap=True), time.monotonic() + 60 * minutes
     clock = partial(timed, raced=raced)
-    hunter = Hunter(clock if target == "cpu" else lambda p, _: counted(p, target), below, seconds, console)
+    measure = clock if target == "cpu" else lambda p, _: counted(p, target)
+    hunter = Hunter(measure, below, seconds, console, target)
     stop = None if count is None else skip + count
     for number, program in islice(enumerate(programs(seed)), skip, stop):
         if time.monotonic() > end:
@@ -118,6 +119,7 @@ class Hunter:
     below: float
     seconds: float
     console: Console
+    target: str = "cpu"
 
     def __post_init__(self) -> None:
         self.rows: list[Row] = []
@@ -144,7 +146,7 @@ class Hunter:
         small, found = self._smallest(program, row)
         if small is not program:
             self._print(f"    smaller: {found['ratio']:.2f}x", small, found)
-        for line in kernels(small):
+        for line in kernels(small, self.target):
             self.console.print(f"    {line}", markup=False)
 
     def _print(self, what: str, program: Program, row: Row) -> None:
@@ -176,9 +178,9 @@ class Hunter:
         )
 
 
-def kernels(program: Program) -> Iterator[str]:
+def kernels(program: Program, target: str) -> Iterator[str]:
     """Each of its kernels, with what the model expects."""
-    plan = jstitch.jit(program).plan(*program.shapes)
+    plan = jstitch.plan(program, jstitch.CompileOptions(target=target))(*program.shapes)
     for pattern in plan.patterns:
         ours, theirs = pattern.ours.seconds * 1e6, pattern.xla.seconds * 1e6
         if pattern.kernel:

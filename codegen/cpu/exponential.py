@@ -151,13 +151,19 @@ def _wide(x: Value) -> Value:
     return clamp(x.to_double(), -200.0, 200.0)
 
 
+OWN = 2.0**-26  # below it e^x - 1 is x
+
+
 def expm1(x: Value) -> Value:
     if x.is_double:
         return x.libm("expm1")
     r, n = _reduce(clamp(x, -30.0, 89.0))
     small = (r * r).fma(polynomial(r, EXP_TAIL), r)
     half = ((n + 126) << 23).as_float()  # 2^(n-1): 2^n itself may overflow where the result does not
-    return (half.fma(small, half - 0.5) * 2.0).with_sign_of(x)
+    result = half.fma(small, half - 0.5) * 2.0
+    return select(
+        x.abs() < OWN, x, result
+    )  # zeros keep their sign; half of the smallest is none
 
 
 def log1p(x: Value) -> Value:

@@ -39,6 +39,8 @@ MOST_AROUND = 64  # ops that are taken into a loop's kernel
 MOST_TRIES = 12  # of them, one by one, where all together are none
 TURN_SECONDS = 1.6e-7  # of a GPU's turn at least: a quarter of what a load from memory takes
 TREE_LAUNCHES, TREE_PASSES = 4, 2.5  # of XLA's trees over a GPU's memory, as its compiler makes them
+WINDOW = 16  # turns up to which XLA's compiler makes no tree of them
+TOGETHER = "of {found} turns XLA makes a kernel with what is around them, as of all up to {bound}"
 SLOW = "its turns are modelled to take {found} us, XLA's {bound} us"
 APART = "all its turns in one kernel are modelled to take {found} us, kernels of single turns {bound} us"
 LITTLE = "all its turns are {found} us of work, a call of a kernel takes {bound} us"
@@ -86,7 +88,8 @@ class _Search:
         slow = self.waits(loop, found) or self.takes_longer(loop, best, found)
         if slow is not None:
             return slow
-        return self.with_all(best, found) or self.one_by_one(best, found)
+        whole = self.with_all(best, found) or self.one_by_one(best, found)
+        return self.in_one(loop, whole) or whole
 
     def with_all(self, best: FusionPattern, before: Kernel) -> FusionPattern | None:
         """With everything that may join, if that is well."""
@@ -208,6 +211,15 @@ class _Search:
         if ours < theirs:
             return None
         return Reason(RULE, WAITS, ours * 1e6, theirs * 1e6)
+
+    def in_one(self, loop: Op, pattern: FusionPattern) -> Reason | None:
+        """On a GPU, of few turns: XLA has windows in one kernel with all that is around, but for dear ops."""
+        device, found = self.context.machine.device, find_recurrence(loop, self.producers.get)
+        if device is None or is_control(loop) or isinstance(found, Reason):
+            return None
+        if found.turns > WINDOW or self.context.options.tune == "off" or any(map(_is_dear, pattern.ops)):
+            return None
+        return Reason(RULE, TOGETHER, found.turns, WINDOW)
 
     def near(self, pattern: FusionPattern, tried: set[Op]) -> Iterator[Op]:
         """Ops that make what only the pattern reads, a part a turn; then ops that read what it makes."""

@@ -18,6 +18,8 @@ import scipy.special
 from cpu_loop import NUMPY, compile_loop
 from jax import lax
 
+import jstitch
+
 Function = Callable[..., Any]
 
 
@@ -219,3 +221,14 @@ def test_tanh_reaches_one_and_never_passes_it() -> None:
         got = np.abs(tanh(x * np.float32(sign)))
         assert got.max() == 1
         assert (got[x >= 7.904657] == 1).all()
+
+
+LIKE_X = ("expm1", "log1p", "tanh", "sinh", "asinh", "atanh", "sin", "tan", "asin", "atan")
+
+
+@pytest.mark.parametrize("name", LIKE_X)
+def test_the_smallest_normal_floats(name: str) -> None:
+    """Kernels flush what is smaller to zero, also what they make on the way."""
+    x = np.array([1.2e-38, -1.5e-38, 2e-38, 3e-38, 1e-37, 1e-20, -1e-10] * 300, np.float32)
+    options = jstitch.CompileOptions(tune="off", strict=True)
+    np.testing.assert_array_equal(jstitch.jit(lambda x: CASES[name].xla(x) * 2, options=options)(x), 2 * x)

@@ -201,6 +201,14 @@ def test_long_sums_on_a_gpu_stay_trees() -> None:
     assert "tree" in str(why)
 
 
+@pytest.mark.parametrize(("turns", "dear", "made"), [(16, False, 0), (16, True, 1), (17, False, 1)])
+def test_short_sums_on_a_gpu_are_kernels_behind_dear_ops(turns: int, dear: bool, made: int) -> None:
+    """XLA makes them in one kernel with what is around, but not again and again what takes long."""
+    f = (lambda x: jnp.cumsum(jnp.exp(x), 1) * 2) if dear else (lambda x: jnp.cumsum(x, 1) * 2)
+    graph = graph_of(f, arrays((2000, turns)), H200)
+    assert len(find_recurrences(graph, H200).patterns) == made
+
+
 def test_other_counters_are_numbers() -> None:
     """But for those that go on otherwise while they are negative."""
 

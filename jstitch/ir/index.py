@@ -16,6 +16,7 @@ simplify with the atoms' ranges, so that equal expressions are equal values:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -173,7 +174,7 @@ def add(a: Index, b: Index) -> Index:
 def _rejoin(constant: int, terms: dict[Atom, int]) -> Index:
     """k*n * (x // n) + k * (x % n)  ->  k * x."""
     for atom, k in terms.items():
-        quotient = _floordiv_atom(atom.of, atom.by) if isinstance(atom, Mod) else None
+        quotient = _only_atom(floordiv(atom.of, atom.by)) if isinstance(atom, Mod) else None
         if isinstance(atom, Mod) and quotient is not None and terms.get(quotient) == k * atom.by:
             rest = {t: c for t, c in terms.items() if t not in (atom, quotient)}
             return add(_sorted(constant, rest), mul(atom.of, k))
@@ -210,15 +211,36 @@ def floordiv(e: Index, k: int) -> Index:
     lo, hi = bounds(rest)
     if lo // k == hi // k:
         return add(quotient, const(lo // k))
-    return add(quotient, var(_floordiv_atom(rest, k)))
+    return add(quotient, _divided(rest, k))
 
 
-def _floordiv_atom(e: Index, k: int) -> FloorDiv:
-    match e:
-        case Index(0, ((FloorDiv(of, by), 1),)):
-            return FloorDiv(of, by * k)
+def _divided(e: Index, k: int) -> Index:
+    """(d * a + b) // (d * m) with 0 <= b < d is a // m; (a + b // n) // k is (n * a + b) // (n * k)."""
+    for d in _common(e, k):
+        whole, rest = _split(e, d)
+        lo, hi = bounds(rest)
+        if lo // d == hi // d:
+            return floordiv(add(whole, const(lo // d)), k // d)
+    match [(atom, c) for atom, c in e.terms if isinstance(atom, FloorDiv)]:
+        case [(FloorDiv(of, by) as atom, 1)]:
+            others = add(e, mul(var(atom), -1))
+            return floordiv(add(mul(others, by), of), by * k)
         case _:
-            return FloorDiv(e, k)
+            return var(FloorDiv(e, k))
+
+
+def _only_atom(e: Index) -> Atom | None:
+    match e:
+        case Index(0, ((atom, 1),)):
+            return atom
+        case _:
+            return None
+
+
+def _common(e: Index, k: int) -> list[int]:
+    """Divisors of k that terms have in common with it, the largest first."""
+    found = {math.gcd(c, k) for _, c in e.terms}
+    return sorted(found - {1, k}, reverse=True)
 
 
 def mod(e: Index, k: int) -> Index:
@@ -227,6 +249,11 @@ def mod(e: Index, k: int) -> Index:
     lo, hi = bounds(rest)
     if lo // k == hi // k:
         return add(rest, const(-(lo // k) * k))
+    for d in _common(rest, k):
+        whole, small = _split(rest, d)
+        lo, hi = bounds(small)
+        if lo >= 0 and hi < d:
+            return add(mul(mod(whole, k // d), d), small)
     return var(Mod(rest, k))
 
 

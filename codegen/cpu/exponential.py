@@ -161,9 +161,7 @@ def expm1(x: Value) -> Value:
     small = (r * r).fma(polynomial(r, EXP_TAIL), r)
     half = ((n + 126) << 23).as_float()  # 2^(n-1): 2^n itself may overflow where the result does not
     result = half.fma(small, half - 0.5) * 2.0
-    return select(
-        x.abs() < OWN, x, result
-    )  # zeros keep their sign; half of the smallest is none
+    return select(x.abs() < OWN, x, result)  # zeros keep their sign; half of the smallest is none
 
 
 def log1p(x: Value) -> Value:

@@ -142,9 +142,8 @@ def _block(op: Op, reduced: Sequence[int]) -> int:
     if FEW < columns < VECTOR and over_rows:
         return min((n for n in _ends(sizes) if RUN <= n * columns <= RUNS), default=1)
     if FEW < columns < VECTOR:
-        return (
-            _best(sizes, RUN / columns, RUNS / columns) if many > AT_ONCE and many * columns > 2 * RUN else 1
-        )
+        worth_it = many > AT_ONCE and many * columns > 2 * RUN
+        return _best(sizes, RUN / columns, RUNS / columns) if worth_it else 1
     long = LONGER if columns <= FEW else LONG
     if over_rows or not adds_up or many <= long:
         return 1

@@ -169,7 +169,7 @@ def test_the_notebook_runs() -> None:
     shown = {name: outputs[0].data for name, outputs in found.items() if "data" in outputs[0]}
     pages = {name: data for name, data in shown.items() if "text/html" in data}
     assert set(pages) == {"planned", "explained", "stitched"}
-    assert all(len(outputs) == 1 for outputs in found.values())
+    assert not {name: outputs for name, outputs in found.items() if len(outputs) != 1}  # no warnings
     assert all("<iframe" in data["text/html"] for data in pages.values())
     assert "1 kernels of 11 of 12 ops" in pages["planned"]["text/plain"]
     assert "1 edges not in one kernel" in pages["explained"]["text/plain"]

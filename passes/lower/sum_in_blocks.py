@@ -21,9 +21,10 @@ from jstitch.ir.ops.elementwise import SUMS
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.lower.form_groups import APART
+from jstitch.passes.lower.group import SEVERAL
 from jstitch.passes.lower.split_reductions import identity_of
 
-FEW, VECTOR = 4, 16  # columns of which a vector has several of each; that are one
+VECTOR = 16  # columns that are one
 LONG, LONGER = 512, 4096  # numbers of a column; of one of few
 RUN, RUNS = 64, 1024  # numbers that vectors are made of, at least and at most
 AT_ONCE = 16  # numbers of a column that are all read at once
@@ -139,12 +140,12 @@ def _block(op: Op, reduced: Sequence[int]) -> int:
     adds_up = op.attrs["monoid"] in SUMS and tensor.dtype.is_float
     over_rows = math.prod(tensor.shape[: reduced[0]]) == 1
     sizes = [tensor.shape[d] for d in reduced]
-    if FEW < columns < VECTOR and over_rows:
+    if SEVERAL < columns < VECTOR and over_rows:
         return min((n for n in _ends(sizes) if RUN <= n * columns <= RUNS), default=1)
-    if FEW < columns < VECTOR:
+    if SEVERAL < columns < VECTOR:
         worth_it = many > AT_ONCE and many * columns > 2 * RUN
         return _best(sizes, RUN / columns, RUNS / columns) if worth_it else 1
-    long = LONGER if columns <= FEW else LONG
+    long = LONGER if columns <= SEVERAL else LONG
     if over_rows or not adds_up or many <= long:
         return 1
     return _best(sizes, 2, many / 2)

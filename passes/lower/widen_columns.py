@@ -19,8 +19,9 @@ from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.row_access import data_operands, is_reduction
 from jstitch.passes.lower.form_groups import APART
-from jstitch.passes.lower.own_columns import Part, whole
-from jstitch.passes.lower.sum_in_blocks import FEW, RUN, RUNS, VECTOR
+from jstitch.passes.lower.group import SEVERAL
+from jstitch.passes.lower.own_columns import Part, whole, wide
+from jstitch.passes.lower.sum_in_blocks import RUN, RUNS, VECTOR
 
 Dim = tuple[Value | None, int]
 UNKNOWN: Dim = None, 0  # connected with it are dimensions that some op looks at in another way
@@ -47,7 +48,7 @@ def _wanted(op: Op) -> Iterator[tuple[Dim, int]]:
         return
     x, dims = op.operands[0], sorted(op.attrs["dimensions"])
     columns = math.prod(x.shape[len(dims) :])
-    if dims != list(range(len(dims))) or not FEW < columns < VECTOR or x.tensor.size < LEAST:
+    if dims != list(range(len(dims))) or not SEVERAL < columns < VECTOR or x.tensor.size < LEAST:
         return
     ends = [math.prod(x.shape[d:]) for d in dims[1:]]
     if any(RUN <= end <= RUNS for end in ends):
@@ -74,7 +75,7 @@ def _links(op: Op) -> Iterator[tuple[Dim, Dim]]:
         for v in (*op.operands, *op.results[1:]):
             if v.shape == op.results[0].shape:
                 yield from (((v, d), (op.results[0], d)) for d in range(v.tensor.rank))
-    elif build.is_reshape(op) and _bare(op.operands[0].shape) == _bare(op.result.shape):
+    elif build.is_reshape(op) and wide(op.operands[0].shape) == wide(op.result.shape):
         sides = ([d for d, n in enumerate(v.shape) if n > 1] for v in (op.operands[0], op.result))
         yield from (((op.operands[0], a), (op.result, b)) for a, b in zip(*sides, strict=True))
     elif not (is_free(op) and lookup(op.name).op_class is OpClass.CONSTANT):
@@ -83,10 +84,6 @@ def _links(op: Op) -> Iterator[tuple[Dim, Dim]]:
 
 def _values(ops: Sequence[Op]) -> dict[Value, None]:
     return dict.fromkeys(v for op in ops for v in (*op.operands, *op.results))
-
-
-def _bare(shape: Sequence[int]) -> list[int]:
-    return [n for n in shape if n > 1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -71,6 +71,18 @@ def layer(x: Array, w: Array, biases: Array, heads: Array) -> Array:
     return jnp.einsum("bhqk,bkhd->bqhd", p, v).reshape(x.shape)
 
 
+def test_powers_of_few_columns_stay_xlas() -> None:
+    """No vector is made of three columns, so each power takes as long as a vector of them."""
+    graph = graph_of(
+        lambda x, m: 1.055 * jnp.clip(x @ m.T, 0.0, 1.0) ** (1 / 2.4) - 0.055,
+        [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((173520, 3), (3, 3))],
+        on(CPU_PROFILE),
+    )
+    found = find_chains(graph, on(CPU_PROFILE))
+    assert found.patterns == ()
+    assert any("instruction by instruction" in str(why) for why in found.refused.values())
+
+
 @pytest.mark.parametrize("rows", [256, 197])
 @pytest.mark.parametrize(("target", "kind"), [("cpu", jnp.float32), ("h200", jnp.bfloat16)])
 def test_what_makes_operands_stays_outside_where_rows_would_wait(target: str, kind: Any, rows: int) -> None:

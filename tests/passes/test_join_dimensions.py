@@ -156,3 +156,13 @@ def test_one_launch_where_xla_has_two() -> None:
     found = jstitch.analyze(quantized, jax.ShapeDtypeStruct((179, 31, 111), np.float32), target="h200")
     assert found.stitched.launches == 1 < found.plain.launches
     assert found.stitched.all_bytes < 0.6 * found.plain.all_bytes
+
+
+def test_a_part_of_joined_columns_is_read_once() -> None:
+    """What is left over behind the strips is a slice of a reshape, and no second reading to the model."""
+    costs = []
+    for shape in ((32, 128, 512), (32, 128 * 512)):
+        options = jstitch.CompileOptions(target="h200", tune="off")
+        plan = jstitch.plan(lambda x: jnp.exp(x).sum(0), options)(jax.ShapeDtypeStruct(shape, np.float32))
+        costs.append(plan.patterns[0].ours.nbytes)
+    assert costs[0] == costs[1]

@@ -159,3 +159,12 @@ def test_drawn(seed: int) -> None:
         arrays = [np.asarray(x) for x in args]
         (made,) = execute(stitch_for_cpu(graph_of(f, arrays, CPU)), arrays, interpret_kernel)
         np.testing.assert_allclose(made, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("run", [9, 33, 64, 991])
+def test_merged_dimensions_have_a_loop_each(run: int) -> None:
+    """Of any length: whose row a number is would be a division for each."""
+    kernel, _ = kernel_of(
+        lambda x, s: jnp.tanh((x - s[..., None]).reshape(40, -1)).sum(1), (40, 4, run), (40, 4)
+    )
+    assert not divided(kernel)

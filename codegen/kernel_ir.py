@@ -285,7 +285,8 @@ class Lane:
     threads: that share a row, where the target has any; 0: as many as it takes. exact: whether a template
     asks for these threads; counted: for these programs. shares: whether values that are never live at once
     may share bytes of the arena. owns: columns of the strip that a row is (a Column schedule); 0: it is none.
-    period: rows of an inner loop, by which indices divide a row's number; 1: there is one loop.
+    period: rows of an inner loop, by which indices divide a row's number; 1: there is one loop. block: rows
+    that a program of a flat lane does all its stages for, before the next ones; 0: all that it has.
     """
 
     rows: int
@@ -300,6 +301,7 @@ class Lane:
     shares: bool = True
     owns: int = 0
     period: int = 1
+    block: int = 0
 
     @property
     def loops(self) -> list[tuple[Loop | None, range]]:

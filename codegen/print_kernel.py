@@ -52,6 +52,7 @@ def _buffer(b: Buffer) -> str:
 def _lane(lane: Lane) -> Iterator[str]:
     apart = "" if lane.shares else ", each value in bytes of its own"
     turns = f"{lane.period} in an inner loop, " if lane.period > 1 else ""
+    turns += f"in blocks of {lane.block}, " if lane.block else ""
     what = f"{lane.rows_in_words}, {lane.step} per step, {turns}{lane.programs} programs"
     what += f", {lane.threads} threads a row" if lane.threads else ""
     yield f"lane: {what}, work {lane.work}{apart}"

@@ -56,6 +56,7 @@ from jstitch.ir.index import Index, Var, add, clamp, const, floordiv, mul, var
 from jstitch.ir.types import DType
 
 LOW, HIGH, LINE, BLOCK, END = (var(Var(name, FAR)) for name in ("lo", "hi", "k", "w", "end"))
+FIRST, LAST, GO = (var(Var(name, FAR)) for name in ("first", "last", "go"))  # of a flat lane in blocks
 _STEP = var(Var(STEP, FAR))
 PERIOD, PLACE = "period", "place"  # which one a row is of, and where it is there
 
@@ -133,13 +134,23 @@ class LaneWriter:
             rows, share = (const(0), const(lane.rows)), lane.share
             begins = rows if share * (lane.programs - 1) > lane.rows else None
             ends = rows if share * lane.programs > lane.rows else None
-            return [Integer("lo", first, begins), Integer("hi", last, ends), *body]
+            if not lane.block:
+                return [Integer("lo", first, begins), Integer("hi", last, ends), *body]
+            return [Integer("first", first, begins), Integer("last", last, ends), self._in_blocks(body)]
         steps = lane.rows // lane.step
         low = floordiv(mul(PROGRAM, steps), lane.programs)
         high = floordiv(mul(add(PROGRAM, const(1)), steps), lane.programs)
         name = ROW if lane.step == 1 else STEP
         loop = For(name, LOW, HIGH, 1, tuple(body)) if lane.period == 1 else self._periods(body)
         return [Integer("lo", low), Integer("hi", high), loop]
+
+    def _in_blocks(self, body: Body) -> For:
+        """The body for one block of the task's elements after another."""
+        block = self.lane.block
+        low, ends = add(FIRST, mul(GO, block)), (const(0), LAST)
+        turn = (Integer("lo", low), Integer("hi", add(LOW, const(block)), ends), *body)
+        rows = clamp(add(LAST, mul(FIRST, -1)), 0, self.lane.share)
+        return For("go", const(0), floordiv(add(rows, const(block - 1)), block), 1, turn)
 
     def _periods(self, body: Body) -> For:
         """The body for the rows of the task's share, in a loop for each period that it has rows of."""

@@ -1,6 +1,7 @@
 """How the loops of a nest are ordered, and which of them go in blocks.
 
 [8, 4096] summed over dim 1, blocks of 2048    for i: for j: part += x[r * 4096 + i * 2048 + j]; acc += part
+[3000000] summed, blocks of 4096 rows          for each block: acc = 0;  for r: acc += x[r];  sum = sum + acc
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from jstitch.ir.graph import Op
 from jstitch.ir.ops import lookup
+from jstitch.ir.ops.elementwise import SUMS
 from jstitch.passes.base.row_access import prefix_rank
 from jstitch.passes.lower.divide_loops import RUN
 from jstitch.passes.lower.group import Group
@@ -52,7 +54,19 @@ def block_of(n: Node, group: Group, collapse: bool, part: int = 0, order: Sequen
     size = part or (math.prod(n.domain) // group.rows if collapse else n.domain[inner[-1]])
     if size <= LONG or not group.profile.blocks:
         return 0
+    return block_in(size)
+
+
+def block_in(size: int) -> int:
+    """Elements of a block of so many, which have a whole number of them; else 0."""
     return next((size // k for k in range(size // (LONG // 2), size // RUN + 1) if k and size % k == 0), 0)
+
+
+def block_of_rows(op: Op, group: Group) -> int:
+    """Rows that a program of elements adds up in one go, when it has very many; else 0."""
+    adds = op.attrs.get("monoid") in SUMS and sums_floats(op)
+    many = group.flat and group.profile.blocks and group.rows > LONG * group.programs
+    return LONG if adds and many else 0
 
 
 def loop_order(n: Node, group: Group, order: Sequence[int] = ()) -> LoopOrder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jstitch.codegen.kernel_ir import Lane, Nest, Stage
 from jstitch.ir.graph import Value
@@ -15,7 +15,14 @@ from jstitch.passes.lower.build_nest import Place
 from jstitch.passes.lower.cut_rows import RowsPart
 from jstitch.passes.lower.follow_memory import Order, follow_memory
 from jstitch.passes.lower.lane_context import LaneContext
-from jstitch.passes.lower.loop_order import block_of, inner_dims
+from jstitch.passes.lower.loop_order import (
+    LONG,
+    block_in,
+    block_of,
+    block_of_rows,
+    inner_dims,
+    sums_floats,
+)
 from jstitch.passes.lower.merge_loops import merge_loops
 from jstitch.passes.lower.place_values import Placement, last_stage, place_values
 from jstitch.passes.lower.quote_lines import quote_lines
@@ -52,7 +59,9 @@ class LaneLowering(LaneContext):
         share = (part.high - part.low) / group.rows
         shape = part.high - part.low, group.step, part.programs
         said = group.threads, group.exact, group.counted
-        return Lane(*shape, tuple(stages), group.flat, int(work * share), *said, owns=group.columns)
+        block = max((block_of_rows(n.op, group) for n in placement.nodes if n.is_partial), default=0)
+        lane = Lane(*shape, tuple(stages), group.flat, int(work * share), *said)
+        return replace(lane, owns=group.columns, block=block)
 
     def _accumulator(self, n: Node, v: Value) -> Place | None:
         """The memory that a reduction's result goes to anyway, when it can accumulate there."""
@@ -127,7 +136,7 @@ class LaneLowering(LaneContext):
             self.orders |= dict.fromkeys(nodes, order)
             writer, nest, blocks = self._whole(nodes, by_columns)
         seams = self.view.group.profile.seams
-        runs = writer.runs() if seams else {}
+        runs = self._runs(writer, by_columns) if seams else {}
         if runs:
             writer = NestWriter(self, nodes, by_columns, collapse=False, runs=runs)
             return write_out_turns(writer, writer.write())
@@ -137,6 +146,14 @@ class LaneLowering(LaneContext):
         if blocks or writer.builder.conditions or not all(map(self._read_modify_write, nodes)):
             return write_out_turns(writer, nest) if seams else [nest]
         return self._jammed(writer, nest)
+
+    def _runs(self, writer: NestWriter, by_columns: bool) -> dict[int, int]:
+        """Loops that are better in runs; one in blocks is looked at without them: runs are blocks, too."""
+        if writer.cut_runs and writer.builder.divided:
+            writer = NestWriter(self, writer.nodes, by_columns, collapse=False)
+            writer.write()
+        sums = any(n.roots and sums_floats(n.op) for n in writer.nodes)
+        return {d: block_in(n) or n if sums and n > LONG else n for d, n in writer.runs().items()}
 
     def _jammed(self, writer: NestWriter, nest: Nest) -> list[Nest]:
         """Sums into tiles, a few elements or all of them in a turn."""

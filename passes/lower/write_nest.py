@@ -21,6 +21,7 @@ from jstitch.codegen.kernel_ir import (
     Combine,
     Instr,
     Let,
+    Load,
     Loop,
     Nest,
     Space,
@@ -36,7 +37,7 @@ from jstitch.passes.lower.by_pairs import by_pairs
 from jstitch.passes.lower.divide_loops import loop_name, run_name, runs_of, seams_of
 from jstitch.passes.lower.expect_values import ExpectedValues
 from jstitch.passes.lower.lane_context import LaneContext
-from jstitch.passes.lower.loop_order import inner_dims, sums_floats
+from jstitch.passes.lower.loop_order import block_of_rows, inner_dims, sums_floats
 from jstitch.passes.lower.trace_lane import Node
 
 Turns = Mapping[int, int]
@@ -207,11 +208,23 @@ class NestWriter:
         if depth == len(self.loops):
             self._update(n, kept, elements)
             return
-        resume = n.is_partial or order.outer or self._goes_on(depth)
+        apart = n.is_partial and block_of_rows(n.op, self.group) > 0
+        resume = (n.is_partial and not apart) or order.outer or self._goes_on(depth)
         names = self._accumulate(n, kept, elements, depth, resume)
+        if apart:
+            names = self._add_up(n, kept, names, depth)
         for v, name in zip(n.op.results, names, strict=True):
             for buffer, offset in self._targets(n, v, kept):
                 self.after.append(Store(buffer, offset, Ref(name), depth))
+
+    def _add_up(self, n: Node, kept: tuple[Index, ...], names: list[str], depth: int) -> list[str]:
+        """What a block of rows comes to, added to what those before it came to."""
+        before, total = ([self._name(kind) for _ in names] for kind in ("v", "total"))
+        for v, name in zip(n.op.results, before, strict=True):
+            self.after.append(Load(name, *self._targets(n, v, kept)[0], depth))
+        both = self._combine(n.op, list(map(Ref, before)), list(map(Ref, names)), free=False)
+        self.after += [Let(name, new, depth) for name, new in zip(total, both, strict=True)]
+        return total
 
     def _goes_on(self, depth: int) -> bool:
         """Whether what is summed inside `depth` loops began in an earlier piece."""
@@ -227,7 +240,7 @@ class NestWriter:
         """Scalar accumulators over the loops inside `depth`; `resume`: they go on from memory."""
         names = [self._name("acc") for _ in elements]
         for name, v, init in zip(names, n.op.results, inits(n.op), strict=True):
-            start: Atomic = self.builder.value(init, ())
+            start: Atomic = self._identity(n.op, v) if n.is_partial else self.builder.value(init, ())
             if resume:
                 start = self.builder.read(*self._targets(n, v, kept)[0], depth)
             self.accumulators.append(Accumulator(name, start, depth, v.tensor.dtype.compute))

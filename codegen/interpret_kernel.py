@@ -131,9 +131,8 @@ class _Program:
         if lane.flat:
             self._stages(once=False)
             return
-        common = lane.common if isinstance(lane, StripLane) else ()
         for q in self._share():
-            self.memory |= {b: _Memory(b) for b in self.arena if b not in common}
+            self.memory |= {b: _Memory(b) for b in self.arena if b not in lane.common}
             self.names |= {STEP: q, ROW: q * lane.step}
             self._stages(once=False)
 

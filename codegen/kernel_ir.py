@@ -285,8 +285,8 @@ class Lane:
     threads: that share a row, where the target has any; 0: as many as it takes. exact: whether a template
     asks for these threads; counted: for these programs. shares: whether values that are never live at once
     may share bytes of the arena. owns: columns of the strip that a row is (a Column schedule); 0: it is none.
-    period: rows of an inner loop, by which indices divide a row's number; 1: there is one loop. block: rows
-    that a program of a flat lane does all its stages for, before the next ones; 0: all that it has.
+    period: rows of an inner loop, by which indices divide a row's number; 1: one loop. block: rows of a flat
+    lane that go through all its stages; 0: all. common: tiles that keep what a program's once-stages leave.
     """
 
     rows: int
@@ -302,6 +302,7 @@ class Lane:
     owns: int = 0
     period: int = 1
     block: int = 0
+    common: tuple[Buffer, ...] = ()
 
     @property
     def loops(self) -> list[tuple[Loop | None, range]]:
@@ -332,14 +333,12 @@ class Lane:
 class StripLane(Lane):
     """A lane whose programs take a strip of columns of a band of rows: p = band * strips + strip.
 
-    The first `before` stages are about the strip's columns alone; every band runs them, the first one stores
-    their results. The others read what these leave in `common`, tiles of a program.
+    before: stages about the strip's columns alone; every band runs them, the first one stores their results.
     """
 
     strips: int = 1
     columns: int = 0
     before: int = 0
-    common: tuple[Buffer, ...] = ()
 
     @property
     def bands(self) -> int:

@@ -25,7 +25,7 @@ from jstitch.passes.fuse.copy_returned import copy_returned
 from jstitch.passes.graph.copy_carried import copy_carried
 from jstitch.passes.graph.keep_counters import keep_counters
 from jstitch.passes.lower.choose_columns import in_best_shape
-from jstitch.passes.lower.own_columns import as_they_were, own_columns
+from jstitch.passes.lower.own_columns import Part, as_they_were, own_columns
 from jstitch.passes.lower.rewrite_sums import SUMS
 from jstitch.passes.lower.split_reductions import split_reductions
 from jstitch.passes.lower.sum_in_blocks import sum_in_blocks
@@ -64,8 +64,8 @@ def _in_strips(frame: Graph, context: Context) -> Graph:
 
 def _widened(frame: Graph, context: Context) -> Graph:
     """As lowering does to a pattern's ops on a CPU; what they make has its shape again."""
-    part = widen_columns(frame.ops, frame.outputs)
-    ops, outputs = (frame.ops, frame.outputs) if part is None else as_they_were([part], frame.outputs)
+    parts = widen_columns(frame.ops, frame.outputs)
+    ops, outputs = as_they_were(parts or [Part(frame.ops)], frame.outputs)
     return Graph(frame.inputs, tuple(ops), tuple(outputs))
 
 

@@ -11,20 +11,24 @@ order: NaN above infinity, -0 below 0.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import build
+from jstitch.ir.ops import build, lookup
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
+from jstitch.passes.graph.swap_products import TRANSPOSE
 
 TOP_K = "chlo.top_k"
 MOST = 8  # elements of a row that are wanted: twice as many reductions
+SHORT = 1 << 10  # elements of a row, below which a library's call takes longer
 LONGEST = 1 << 18  # elements of a row, which a core's cache holds while it is read again
+FEW = 16  # rows, elements of a vector: of fewer that lie side by side in memory none is made
 LIBRARY = 10  # what XLA takes for an element of a row, in elements of a window
 AS_F32 = frozenset({DType.F32, DType.BF16, DType.F16})
 LEAST, REST = -(1 << 31), (1 << 31) - 1
@@ -35,8 +39,11 @@ def write_top_k(graph: Graph, context: Context) -> Graph:
     return graph if context.machine.device is not None else rewrite(graph, _rule, of=(TOP_K,))
 
 
-def _rule(op: Op, _: Producer) -> Replacement | None:
-    if op.operands[0].tensor.dtype not in {*AS_F32, DType.S32}:
+def _rule(op: Op, producer: Producer) -> Replacement | None:
+    x = op.operands[0]
+    if x.tensor.dtype not in {*AS_F32, DType.S32}:
+        return None
+    if math.prod(x.shape[:-1]) < FEW and x.shape[-1] > SHORT and _lies_in_columns(x, producer):
         return None
     values, places = op.results
     wanted = values.tensor.shape[-1]
@@ -45,6 +52,23 @@ def _rule(op: Op, _: Producer) -> Replacement | None:
         return None
     writer = _Writer(op.operands[0], wanted)
     return Replacement(writer.build(), tuple(writer.ops))
+
+
+def _lies_in_columns(x: Value, producer: Producer) -> bool:
+    """Whether a row's elements come from what has other rows' between them, in the same order."""
+    todo, seen = [x], {x}
+    while todo:
+        op = producer(todo.pop())
+        if op is None:
+            continue
+        if op.name == TRANSPOSE:
+            order = op.attrs["permutation"]
+            return bool(order[-1] != len(order) - 1)
+        if lookup(op.name).op_class.is_elementwise:
+            same = [v for v in op.operands if v.shape == x.shape and v not in seen]
+            seen.update(same)
+            todo += same
+    return False
 
 
 @dataclass

@@ -240,7 +240,7 @@ class _Around:
 
     def owner(self, tile: Buffer, step: np.ndarray) -> np.ndarray:
         """Whose a tile is: a step's, or its program's where that keeps it for all its rows."""
-        kept = isinstance(self.lane, StripLane) and (tile in self.lane.common or self.once)
+        kept = tile in self.lane.common or (isinstance(self.lane, StripLane) and self.once)
         return self.program[step] & NUMBER if kept else step
 
     def points(self, i: Load | Store) -> tuple[np.ndarray, np.ndarray] | None:

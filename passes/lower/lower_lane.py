@@ -8,6 +8,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.codegen.kernel_ir import Lane, Nest, Stage
+from jstitch.codegen.merge_loops import merge_loops
 from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import ROWS
@@ -23,7 +24,6 @@ from jstitch.passes.lower.loop_order import (
     inner_dims,
     sums_floats,
 )
-from jstitch.passes.lower.merge_loops import merge_loops
 from jstitch.passes.lower.place_values import Placement, last_stage, place_values
 from jstitch.passes.lower.quote_lines import quote_lines
 from jstitch.passes.lower.trace_lane import Node

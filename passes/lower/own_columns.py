@@ -331,29 +331,32 @@ def whole(value: Value) -> Turned:
 
 
 def as_they_were(parts: Sequence[Part], outputs: Sequence[Value]) -> tuple[list[Op], list[Value]]:
-    """The ops of all parts, and those that put what is in strips together again; and what these make."""
+    """The ops of all parts, and those that put what is cut together again; and what these make."""
     ops = [op for part in parts for op in part.ops]
     made: list[Value] = []
     for v in outputs:
-        pieces = [_in_place(part.turned[v], v, ops) for part in parts if v in part.turned]
-        if len(pieces) > 1:
-            ops.append(build.concatenate(pieces, _last(v.shape)))
-            pieces = [ops[-1].result]
-        made.append(pieces[0] if pieces else v)
+        pieces = [part.turned[v] for part in parts if v in part.turned]
+        along = _along(v.shape, max((piece.first for piece in pieces), default=0))
+        found = [_in_place(piece, v, along, ops) for piece in pieces]
+        if len(found) > 1:
+            ops.append(build.concatenate(found, along))
+            found = [ops[-1].result]
+        made.append(found[0] if found else v)
     return list(dict.fromkeys(ops)), made
 
 
-def _in_place(turned: Turned, v: Value, ops: list[Op]) -> Value:
-    """A part's columns of the old value, made by ops that are appended."""
+def _in_place(turned: Turned, v: Value, along: int, ops: list[Op]) -> Value:
+    """A part of the old value along that dimension, made by ops that are appended."""
     shape = turned.value.shape
     order = sorted(range(len(shape)), key=lambda d: -turned.strides[d])
     turn = build.transpose(turned.value, order)
-    columns = math.prod(shape) * v.shape[_last(v.shape)] // v.tensor.size
-    back = build.reshape(turn.result, [columns if d == _last(v.shape) else n for d, n in enumerate(v.shape)])
+    own = math.prod(shape) * v.shape[along] // v.tensor.size if v.tensor.size else 0
+    back = build.reshape(turn.result, [own if d == along else n for d, n in enumerate(v.shape)])
     ops += turn, back
     return back.result
 
 
-def _last(shape: Shape) -> int:
-    """The last dimension of more than one element."""
-    return max(d for d, n in enumerate(shape) if n > 1)
+def _along(shape: Shape, first: int) -> int:
+    """The dimension in which element number `first` is not the first one."""
+    strides = [math.prod(shape[d + 1 :]) for d in range(len(shape))]
+    return next((d for d, n in enumerate(strides) if first >= n and shape[d] > 1), 0)

@@ -68,7 +68,7 @@ def rewrite_ops(
     else:
         parts = in_best_shape(ops, outputs, profile, columns)
         if parts[0].strips is None and on_cpu:
-            parts = [widen_columns(ops, outputs) or parts[0]]
+            parts = widen_columns(ops, outputs) or parts
     old = {v for op in ops for v in op.results}
     made: dict[Op, Strips | None] = {}
     done: set[Value] = set()

@@ -104,6 +104,11 @@ def _with_rest(op: Op, reduced: Sequence[int], many: int, block: int) -> Iterato
     yield from _two_steps(of_blocks, head.result, (first,), block)
     attrs = {**op.attrs, "dimensions": (first,)}
     yield replace(op, operands=(rest.result, op.operands[1]), results=(halves[1],), attrs=attrs)
+    yield from added(op, halves)
+
+
+def added(op: Op, halves: Sequence[Value]) -> Iterator[Op]:
+    """The reduction's result, of those of its two halves."""
     both = build.elementwise(op.attrs["monoid"], *halves)
     if op.result.tensor.dtype is not both.result.tensor.dtype:
         yield both

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 
 from jstitch.codegen.intrinsics import INTRINSICS, Takes, cpu_cycles
 from jstitch.codegen.kernel_ir import (
-    CACHE_LINE,
     ROW,
     Buffer,
     Instr,
@@ -32,13 +31,13 @@ from jstitch.codegen.kernel_ir import (
     Loop,
     Nest,
     Product,
-    Space,
     Store,
 )
 from jstitch.codegen.map_kernel import map_lanes
 from jstitch.ir.expr import Call, Const, Expr, Ref, index_refs, refs
 from jstitch.ir.index import Index, add, const, mul, var
-from jstitch.ir.types import DType, TensorType
+from jstitch.ir.types import DType
+from jstitch.passes.schedule.arena_room import ArenaRoom
 from jstitch.passes.schedule.nest_work import expr_cycles
 
 DEAR = 5.0  # cycles of a number
@@ -51,28 +50,12 @@ _TESTS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 def distribute_loops(kernel: Kernel) -> Kernel:
     """The kernel with loops for such numbers, and room for them behind its arena."""
-    room = _Room(-(-kernel.arena_bytes // CACHE_LINE) * CACHE_LINE)
+    room = ArenaRoom(kernel)
     made = map_lanes(kernel, lambda lane: _lane(lane, room))
-    if not room.tiles:
-        return kernel
-    return replace(made, arena=(*kernel.arena, *room.tiles), arena_bytes=room.end)
+    return room.given(made) if room.tiles else kernel
 
 
-class _Room:
-    """Tiles behind the kernel's own."""
-
-    def __init__(self, end: int) -> None:
-        self.end = end
-        self.tiles: list[Buffer] = []
-
-    def tile(self, size: int) -> Buffer:
-        made = Buffer(f"d{len(self.tiles)}", TensorType((size,), DType.F32), Space.ARENA, 0, self.end)
-        self.tiles.append(made)
-        self.end += -(-made.type.nbytes // CACHE_LINE) * CACHE_LINE
-        return made
-
-
-def _lane(lane: Lane, room: _Room) -> Lane:
+def _lane(lane: Lane, room: ArenaRoom) -> Lane:
     if lane.flat or lane.step > 1 or lane.period > 1:
         return lane
     stages = tuple(
@@ -83,14 +66,14 @@ def _lane(lane: Lane, room: _Room) -> Lane:
     return lane if same else replace(lane, stages=stages)
 
 
-def _nests(nest: Nest, room: _Room) -> Iterator[Nest]:
+def _nests(nest: Nest, room: ArenaRoom) -> Iterator[Nest]:
     found = _find(nest)
     if found is None:
         yield nest
         return
     loops = nest.loops[: found.depth]
     place, size = _place(loops)
-    tiles = {name: room.tile(size) for name in found.cut}
+    tiles = {name: room.tile("d", size, DType.F32) for name in found.cut}
     stores = [Store(tile, place, Ref(name), found.depth) for name, tile in tiles.items()]
     yield Nest(loops, (), (*found.made, *stores), ())
     loaded = [_instead(i, tiles, place) for i in nest.body]

@@ -22,6 +22,7 @@ from jstitch.passes.schedule.nest_rows import nest_rows
 from jstitch.passes.schedule.pair_halves import pair_halves
 from jstitch.passes.schedule.prefetch_rows import prefetch_rows
 from jstitch.passes.schedule.prefetch_turns import prefetch_turns
+from jstitch.passes.schedule.repeat_columns import repeat_columns
 from jstitch.passes.schedule.round_products import round_products
 from jstitch.passes.schedule.stream_results import stream_results
 from jstitch.passes.schedule.tile_products import tile_products
@@ -35,7 +36,8 @@ def _named(change: Callable[[Kernel], Kernel]) -> NamedPass:
 
 TILES = kernel_pass("tile_products", run_on=tile_products, about=tile_products)
 CPU_PASSES = (
-    *map(_named, (block_transposes, nest_rows, distribute_loops, bound_exponents, divide_by_invariants)),
+    *map(_named, (block_transposes, nest_rows, distribute_loops, repeat_columns)),
+    *map(_named, (bound_exponents, divide_by_invariants)),
     TILES,
     *map(_named, (stream_results, pair_halves, prefetch_rows)),
     kernel_pass("time_phases", run_on=time_phases, about=time_phases),

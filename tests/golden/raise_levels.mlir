@@ -38,18 +38,19 @@ func.func @main(%x: tensor<1024x512xf32>, %k: tensor<64x512xf32>) -> tensor<1024
 // CHECK-NEXT{LITERAL}:   arena t1: tensor<8x512xf32> bytes [64, 16448)
 // CHECK-NEXT{LITERAL}:   arena t2: tensor<8x1xf32> bytes [16448, 16480)
 // CHECK-NEXT{LITERAL}:   phase 0: 2,166 ns on one core
-// CHECK-NEXT{LITERAL}:     lane: 32768 rows, 1 per step, 2 programs, work 32768
+// CHECK-NEXT{LITERAL}:     lane: 32768 rows, 1 per step, in blocks of 4096, 2 programs, work 32768
 // CHECK-NEXT{LITERAL}:       stage 0 (once): start the partial sums
 // CHECK-NEXT{LITERAL}:         for i in [0, 1):
 // CHECK-NEXT{LITERAL}:           s0[p] = float32(0.0)
 // CHECK-NEXT{LITERAL}:       stage 1: partial_reduce add
 // CHECK-NEXT{LITERAL}:         // partial_reduce: -:7
-// CHECK-NEXT{LITERAL}:         v2 = s0[p]
-// CHECK-NEXT{LITERAL}:         acc1 = v2
+// CHECK-NEXT{LITERAL}:         acc1 = float32(0.0)
 // CHECK-NEXT{LITERAL}:         for r in [0, 1):
 // CHECK-NEXT{LITERAL}:           v0 = a0[r]
 // CHECK-NEXT{LITERAL}:           acc1 = add_reassoc(acc1, v0)
-// CHECK-NEXT{LITERAL}:         s0[p] = acc1
+// CHECK-NEXT{LITERAL}:         v2 = s0[p]
+// CHECK-NEXT{LITERAL}:         total3 = v2 + acc1
+// CHECK-NEXT{LITERAL}:         s0[p] = total3
 // CHECK-NEXT{LITERAL}:   phase 1: 1 ns on one core
 // CHECK-NEXT{LITERAL}:     lane: 1 rows, 1 per step, 1 programs, work 2
 // CHECK-NEXT{LITERAL}:       stage 0: reduce add

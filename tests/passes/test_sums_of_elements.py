@@ -31,7 +31,7 @@ def kernel_of(f: Callable[..., Any], *shapes: tuple[int, ...]) -> Kernel:
 @pytest.mark.parametrize("shape", [(3000, 1000), (1_000_003,), (7, 300_007), (40_000,), (12_000_017,)])
 @pytest.mark.parametrize("number", [0.3, 0.7001])
 def test_equal_numbers_keep_their_digits(shape: tuple[int, ...], number: float) -> None:
-    """Every addition of one rounds the same way: 12 million of them, one after another, would lose 5 digits."""
+    """Every addition rounds the same way: 12 million, one after another, would lose 5 digits."""
     x = np.full(shape, number, np.float32)
     exact = x.sum(dtype=np.float64)
     found = np.float64(jstitch.jit(lambda x: jnp.abs(x).sum(), options=OPTIONS)(x))

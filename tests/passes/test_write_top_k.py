@@ -102,3 +102,13 @@ def test_others_stay(f: Callable[[Any], Any]) -> None:
 def test_gpus_keep_their_library() -> None:
     graph = graph_of(lambda x: lax.top_k(x, 2), [np.ones((4, 8), np.float32)])
     assert write_top_k(graph, H200) is graph
+
+
+@pytest.mark.parametrize(
+    ("shape", "left"), [((5003, 5), 1), ((5003, 16), 0), ((800, 5), 0), ((40, 5003, 5), 0), ((2, 5003, 5), 1)]
+)
+def test_few_long_columns_are_left(shape: tuple[int, ...], left: int) -> None:
+    """Each of twice as many reductions would read numbers that fill no vector."""
+    x = np.zeros(shape, np.float32)
+    graph = graph_of(lambda x: lax.top_k(jnp.swapaxes(2 * x, -1, -2), 3), [x])
+    assert top_ks(write_top_k(graph, CPU)) == left

@@ -11,11 +11,10 @@ index of the nest has both or neither, and nothing is done between them.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from jstitch.codegen.kernel_ir import ROW, Loop, Nest
+from jstitch.codegen.kernel_ir import ROW, Accumulator, Instr, Loop, Nest
 from jstitch.codegen.move_indices import Part, changed, indices
 from jstitch.ir.index import Atom, Clamp, Dynamic, FloorDiv, Index, Mod, Var, atoms, const, substitute, var
 
@@ -29,13 +28,20 @@ def merge_loops(nest: Nest) -> Nest:
 
 def _mergeable(nest: Nest) -> Iterator[int]:
     """Loops that are one with the next one inside."""
+    return (place for place in range(len(nest.loops) - 1) if telling_apart(nest, place) == [])
+
+
+def telling_apart(nest: Nest, place: int) -> list[Accumulator | Instr] | None:
+    """What has an index of the loop or of the next one inside, but not of both as if they were one.
+
+    None where something is done between the loops, or turns are no numbers of elements.
+    """
+    outer, inner = nest.loops[place : place + 2]
     parts = (*nest.accumulators, *nest.instructions)
-    busy = {part.depth for part in parts}
-    found = [index for part in parts for index in indices(part)]
-    for place, (outer, inner) in enumerate(itertools.pairwise(nest.loops)):
-        plain = all(type(loop) is Loop and loop.lo == 0 and loop.var.name != ROW for loop in (outer, inner))
-        if plain and place + 1 not in busy and all(_goes_on(e, outer, inner) for e in found):
-            yield place
+    plain = all(type(loop) is Loop and loop.lo == 0 and loop.var.name != ROW for loop in (outer, inner))
+    if not plain or any(part.depth == place + 1 for part in parts):
+        return None
+    return [part for part in parts if not all(_goes_on(e, outer, inner) for e in indices(part))]
 
 
 def _goes_on(e: Index, outer: Loop, inner: Loop) -> bool:

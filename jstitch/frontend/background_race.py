@@ -1,6 +1,7 @@
 """One race in the background: our version of a function, XLA's, and ours without one kernel or another.
 
-    Due(key, "step", Rivals((ours, xla, without_softmax), arguments, {}), (softmax,), 3.0, None).run(stop)
+    rivals = Rivals((ours, xla, without_softmax), arguments, {})
+    Due(key, "step", rivals, ("ours", "xla", "fewer softmax"), None, 3.0, None).run(stop)
 
 On random arguments of their own. What is to replace ours must be faster twice, the second time alone and on
 other arrays; and take about as much memory. The verdict is kept in the performance library.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,15 +19,15 @@ import jax
 
 from jstitch import _jax
 from jstitch.frontend.measure import FLOOR, Measurer, Rivals, fed
-from jstitch.frontend.measured_gate import OURS, XLA, Decision
-from jstitch.frontend.probe import Step
+from jstitch.frontend.measured_gate import Decision
+from jstitch.frontend.probe import Program, Step
 from jstitch.runtime.device_name import cpu_device, free_bytes
 from jstitch.runtime.performance_library import PerformanceLibrary, Verdict, library_path, shared_library
 from jstitch.runtime.race import Race, race
 from jstitch.runtime.tuning_session import TuningSession, UnmeasuredError
 from jstitch.runtime.versions import measured_with
 
-KIND, FEWER = "race", "fewer"
+KIND, FEWER, MORE = "race", "fewer", "more"
 SPARED = 16  # races take at most this part of the memory that is free
 CALLS = 30  # of the slower one: of some five rounds
 MEMORY = 1.25  # times ours, and FLOOR, is what XLA's version may take to be chosen
@@ -34,15 +35,17 @@ MEMORY = 1.25  # times ours, and FLOOR, is what XLA's version may take to be cho
 
 @dataclass(frozen=True)
 class Due:
-    """A race that is due. rivals: our version, XLA's, and ours without each of some kernels.
+    """A race that is due. rivals: our version, and others. choices: what each one stands for, in a verdict.
 
-    key: of the verdict. fewer: those kernels' keys. seconds: for it, at most.
+    key: of the verdict. bolder: makes our version with kernels that the model is not sure of, when the race
+    begins, if it is another one. seconds: for the race, at most.
     """
 
     key: str
     name: str
     rivals: Rivals
-    fewer: tuple[str, ...]
+    choices: tuple[str, ...]
+    bolder: Callable[[], Program | None] | None
     seconds: float
     cache_dir: str | None
 
@@ -54,22 +57,28 @@ class Due:
 
     def _measure(self, stop: Callable[[], bool], seconds: float) -> Verdict:
         device = jax.local_devices(backend="cpu")[0]
+        rivals, choices = self._all()
         most = max(FLOOR, (free_bytes(device) or 0) // SPARED)
         with _jax.measuring():
-            steps = Measurer(device).ready(self.rivals, most, seconds / 2, stop)
+            steps = Measurer(device).ready(rivals, most, seconds / 2, stop)
             heat = self._heat(steps, device, seconds / 2, stop, 0)
             best = min(range(1, len(steps)), key=lambda n: heat.ratio(n, 0).value)
             if heat.ratio(best, 0).value >= 1:
-                return self._verdict(0, heat, 1)
+                return _verdict(choices[0], heat, 1)
             final = self._heat([steps[0], steps[best]], device, seconds / 2, stop, 1)
         ours, others = steps[0].footprint.nbytes, steps[best].footprint.nbytes
         lost = final.ratio(1, 0).is_less and others <= MEMORY * ours + FLOOR
-        return self._verdict(best if lost else 0, final, 1)
+        return _verdict(choices[best if lost else 0], final, 1)
 
-    def _verdict(self, winner: int, heat: Race, other: int) -> Verdict:
-        """other: the step of the heat that ran against all kernels."""
-        choice = (OURS, XLA, *(f"{FEWER} {key}" for key in self.fewer))[winner]
-        return Verdict(KIND, heat.seconds(0), heat.seconds(other), len(heat.rounds), choice)
+    def _all(self) -> tuple[Rivals, tuple[str, ...]]:
+        """At least two: who has no rival is there twice, so that it is known and not asked again."""
+        programs, choices = self.rivals.programs, self.choices
+        bold = self.bolder() if self.bolder is not None else None
+        if bold is not None:
+            programs, choices = (*programs, bold), (*choices, MORE)
+        if len(programs) == 1:
+            programs, choices = programs * 2, choices * 2
+        return replace(self.rivals, programs=programs), choices
 
     def _heat(
         self, steps: Sequence[Step], device: Any, seconds: float, stop: Callable[[], bool], seed: int
@@ -82,6 +91,11 @@ class Due:
         if stop():
             raise UnmeasuredError("the process ended")
         return found
+
+
+def _verdict(choice: str, heat: Race, other: int) -> Verdict:
+    """other: the step of the heat that ran against ours."""
+    return Verdict(KIND, heat.seconds(0), heat.seconds(other), len(heat.rounds), choice)
 
 
 def _call_seconds(step: Callable[[], object]) -> float:

@@ -116,7 +116,9 @@ def kept_call(
     watched = dump.is_looked_at or logger("fusion").isEnabledFor(logging.DEBUG)
     if depends or watched or not options.keep_plans:
         return None
-    key = _hash(deciding(), options, name, sorted(taken), places_text(graph), sorted(context.lost.keys))
+    key = _hash(
+        deciding(), options, name, sorted(taken), places_text(graph), sorted(context.lost.keys), context.bold
+    )
     return KeptCall(graph, name, key, kernel_store(options.cache_dir), backend, options.cache_dir)
 
 

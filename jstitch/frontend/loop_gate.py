@@ -27,7 +27,7 @@ from jstitch.passes.cost.after_slices import after_slices
 from jstitch.passes.cost.call_seconds import call_seconds
 from jstitch.passes.cost.program_seconds import ProgramSeconds
 from jstitch.passes.cost.recurrence_cost import cost_of, xla_cost_of
-from jstitch.passes.fuse.gate import MARGINS
+from jstitch.passes.fuse.gate import margin_of
 from jstitch.passes.fuse.hold_together import is_fixed
 from jstitch.passes.fuse.plan_tree import Planned, contract_tree, leave, leave_all
 from jstitch.xla.cpu_thunks import thunks_a_turn
@@ -77,7 +77,7 @@ def gate_loops(tree: Planned, context: Context, lower: Lower) -> Planned:
 class _Gate:
     def __init__(self, context: Context, lower: Lower) -> None:
         self.context, self.lower = context, lower
-        self.margin = MARGINS[context.options.tune]
+        self.margin = margin_of(context)
 
     def frame(self, tree: Planned) -> Planned:
         """With every loop of the frame judged, those in branches too."""

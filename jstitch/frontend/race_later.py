@@ -1,7 +1,7 @@
 """Measured in the background, once: a function with kernels against XLA's own version of it, on this CPU.
 
     jit(f)(x)               compiled as the cost model decides; a race is due       race_later
-    nothing is compiled     both versions run on random arguments, on one thread    races, background_race
+    nothing is compiled     versions of it run on random arguments, on one thread    races, background_race
     next compilation        of the same call, also in other processes: the faster   settled
 
 What runs does not change under its feet: a program that is compiled stays as it is.
@@ -20,11 +20,11 @@ from jstitch.codegen.backend import Backend
 from jstitch.codegen.cpu.backend import CpuBackend
 from jstitch.frontend.ask import compile_seconds
 from jstitch.frontend.asked_gate import written_out
-from jstitch.frontend.background_race import FEWER, KIND, Due, library_of
+from jstitch.frontend.background_race import FEWER, KIND, MORE, Due, library_of
 from jstitch.frontend.custom_call import emit_kernel
 from jstitch.frontend.measurable import why_not_run
 from jstitch.frontend.measure import Rivals
-from jstitch.frontend.measured_gate import XLA, Decision, ordered, paired
+from jstitch.frontend.measured_gate import OURS, XLA, Decision, ordered, paired
 from jstitch.frontend.probe import Program, make_program
 from jstitch.frontend.probe_inputs import describe_arguments
 from jstitch.frontend.races import RACES
@@ -41,6 +41,7 @@ from jstitch.runtime.telemetry import logger
 
 RACED = "raced"
 WITHOUT = "raced: the function takes {found} us with it, and {bound} us without"
+BOLD = "with kernels that the model is not sure of"
 IN_DOUBT = 3  # kernels without which a function is raced
 LARGEST = 1 << 19  # bytes of programs that wait for a race
 COMPILED = 0.2  # of the seconds that XLA:GPU takes to compile a program; XLA:CPU's
@@ -50,11 +51,13 @@ COMPILED = 0.2  # of the seconds that XLA:GPU takes to compile a program; XLA:CP
 class Settled:
     """What races said of a call, one after another. stays: why all of it is XLA's; None where it is not.
 
-    lost: kernels that it is to be without. open: there is one more race to run, whose verdict has this key.
+    lost: kernels that it is to be without. bold: it is to have those that the model is not sure of. open:
+    there is one more race to run, whose verdict has this key.
     """
 
     decisions: tuple[Decision, ...] = ()
     lost: Lost = field(default_factory=Lost)
+    bold: bool = False
     stays: Reason | None = None
     open: bool = False
     key: str = ""
@@ -76,6 +79,8 @@ def settled(options: CompileOptions, deciding: Callable[[], str], backend: Backe
 def _with(found: Settled, verdict: Verdict, deciding: str) -> Settled:
     """And what one more race said."""
     choice, *keys = verdict.choice.split()
+    if choice == MORE:
+        return _bolder(found, verdict, deciding)
     decision = Decision("function", choice, verdict.ours, verdict.xla, RACED)
     decisions = (*found.decisions, decision)
     if choice == XLA:
@@ -84,27 +89,45 @@ def _with(found: Settled, verdict: Verdict, deciding: str) -> Settled:
         return replace(found, decisions=decisions, open=False)
     why = Reason("measured", WITHOUT, verdict.ours * 1e6, verdict.xla * 1e6)
     lost = found.lost.and_also(keys, why)
-    key = verdict_key(KIND, deciding, *sorted(lost.keys))
-    return replace(found, decisions=decisions, lost=lost, key=key)
+    return _asked_again(replace(found, decisions=decisions, lost=lost), deciding)
+
+
+def _bolder(found: Settled, verdict: Verdict, deciding: str) -> Settled:
+    """With kernels that the model is not sure of, which are raced one by one from then on."""
+    decision = Decision("function", MORE, verdict.xla, verdict.ours, RACED, BOLD)
+    return _asked_again(replace(found, decisions=(*found.decisions, decision), bold=True), deciding)
+
+
+def _asked_again(found: Settled, deciding: str) -> Settled:
+    more = (MORE,) if found.bold else ()
+    return replace(found, key=verdict_key(KIND, deciding, *more, *sorted(found.lost.keys)))
+
+
+@dataclass(frozen=True)
+class Versions:
+    """Of a call. graph: as it was imported. stitched: with its kernels, if it has any.
+
+    plain, bold: give what it would be without kernels, and with those that the model is not sure of.
+    doubtful: whether there are such.
+    """
+
+    graph: Graph
+    stitched: Graph
+    plain: Callable[[], Graph]
+    bold: Callable[[], Graph]
+    doubtful: bool
 
 
 def race_later(
-    graph: Graph,
-    plain: Callable[[], Graph],
-    stitched: Graph,
-    context: Context,
-    name: str,
-    key: str,
-    donated: Mapping[Value, Value],
+    versions: Versions, context: Context, name: str, key: str, donated: Mapping[Value, Value]
 ) -> None:
-    """Have a call that was just given kernels raced, where it can be.
+    """Have a call that was just planned raced, where it can be, and somebody may be faster.
 
-    graph: as it was imported. plain: gives what it would be without kernels. key: of the verdict. donated:
-    inputs of `graph` whose memory may be written -> the output that takes it. Failure to ask for a race is no
-    failure to stitch.
+    key: of the verdict. donated: inputs of the graph whose memory may be written -> the output that takes it.
+    Failure to ask for a race is no failure to stitch.
     """
     try:
-        due = _due(graph, plain, stitched, context, name, key, donated)
+        due = _due(versions, context, name, key, donated)
     except Exception as error:
         if context.options.strict:
             raise
@@ -115,20 +138,14 @@ def race_later(
 
 
 def _due(
-    graph: Graph,
-    plain: Callable[[], Graph],
-    stitched: Graph,
-    context: Context,
-    name: str,
-    key: str,
-    donated: Mapping[Value, Value],
+    versions: Versions, context: Context, name: str, key: str, donated: Mapping[Value, Value]
 ) -> Due | None:
     """None where there can be no race."""
-    options = context.options
-    kernels = [op for op in stitched.walk() if op.name == KERNEL]
+    options, graph, stitched = context.options, versions.graph, versions.stitched
+    kernels = _kernels(stitched)
     demanded = any(op.attrs["demanded"] for op in kernels)
     seconds = 2 * COMPILED * compile_seconds(graph)
-    if demanded or not kernels or chunks_of(stitched):
+    if demanded or not (kernels or versions.doubtful) or chunks_of(stitched):
         return None
     if seconds > options.race_seconds or not graph.inputs or why_not_run(graph) is not None:
         return None
@@ -138,14 +155,26 @@ def _due(
         emit = partial(emit_kernel, leaves=leaves_thread(made, context.machine))
         return make_program(ordered(made, pairs), emit)
 
-    programs = [program(stitched), program(plain())]
-    fewer = _in_doubt(kernels)
-    programs += [program(written_out(stitched, partial(_is, key=left_out))) for left_out in fewer]
-    if sum(len(program.code) for program in programs) > LARGEST:
+    def bolder() -> Program | None:
+        made = versions.bold()
+        same = {key_of(op) for op in _kernels(made)} == {key_of(op) for op in kernels}
+        return None if same or chunks_of(made) else program(made)
+
+    programs = {OURS: program(stitched)} if kernels else {}
+    programs[XLA if kernels else OURS] = program(versions.plain())
+    for left_out in _in_doubt(kernels):
+        fewer = written_out(stitched, partial(_is, key=left_out))
+        programs[f"{FEWER} {left_out}"] = program(fewer)
+    if sum(len(program.code) for program in programs.values()) > LARGEST:
         return None
     memory = {argument: n for n, (argument, _) in enumerate(pairs)}
-    rivals = Rivals(tuple(programs), describe_arguments(graph), memory)
-    return Due(key, name, rivals, tuple(fewer), options.race_seconds, options.cache_dir)
+    rivals = Rivals(tuple(programs.values()), describe_arguments(graph), memory)
+    late = bolder if versions.doubtful else None
+    return Due(key, name, rivals, tuple(programs), late, options.race_seconds, options.cache_dir)
+
+
+def _kernels(graph: Graph) -> list[Op]:
+    return [op for op in graph.walk() if op.name == KERNEL]
 
 
 def _in_doubt(kernels: Sequence[Op]) -> list[str]:

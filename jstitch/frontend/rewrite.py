@@ -28,7 +28,7 @@ from jstitch.frontend.loop_gate import gate_loops
 from jstitch.frontend.measured_gate import ELSEWHERE, Gate, measured_gate
 from jstitch.frontend.mlir import print_ops
 from jstitch.frontend.pins import Pinned, find_pinned, follow, tell, tell_unknown, unmeasured
-from jstitch.frontend.race_later import Settled, race_later, settled
+from jstitch.frontend.race_later import Settled, Versions, race_later, settled
 from jstitch.ir.graph import Graph, Value
 from jstitch.ir.ops import KERNEL, TURNED
 from jstitch.passes.base.context import Context, Returned
@@ -40,6 +40,7 @@ from jstitch.passes.cost.kernel_work import ops_outside
 from jstitch.passes.cost.leave_thread import leaves_thread
 from jstitch.passes.fuse.alias_donated import carried_by_loops
 from jstitch.passes.fuse.copy_returned import copy_returned
+from jstitch.passes.fuse.gate import is_doubtful
 from jstitch.passes.fuse.leave_lost import leave_lost
 from jstitch.passes.fuse.leave_small import leave_small
 from jstitch.passes.fuse.plan_tree import contract_tree, plan_tree
@@ -104,20 +105,27 @@ def rewrite_imported(
     raced = Settled() if divided else settled(context.options, deciding, backend)
     if raced.decisions:
         note(tuning=raced.decisions)
-    context = replace(context, lost=raced.lost)
+    context = replace(context, lost=raced.lost, bold=raced.bold)
     if raced.stays is not None and not dump.is_looked_at:
         stitched = graph
     else:
         kept = kept_call(graph, context, name, dump, backend, deciding, taken)
-        call = partial(rewrite_graph, graph, context, name, dump, backend)
-        make = partial(call, donated=donated, arguments=arguments, taken=taken)
-        stitched = _kept_or_made(kept, make)
+        call = partial(rewrite_graph, donated=donated, arguments=arguments, taken=taken)
+        stitched = _kept_or_made(kept, lambda: call(graph, context, name, dump, backend))
     if raced.stays is not None:
         dump.stays(raced.stays)
         stitched = graph
     elif raced.open and not divided and not dump.is_looked_at:
-        plain, memory = partial(with_turned_gradients, graph, context), given_memory(graph, donated)
-        race_later(graph, plain, stitched, context, name, raced.key, memory)
+        silent = Dump(None, (), context.options.verify)
+        bolder = replace(context, bold=True)
+        versions = Versions(
+            graph,
+            stitched,
+            partial(with_turned_gradients, graph, context),
+            lambda: call(graph, bolder, name, silent, backend),
+            not context.bold and noted().get("doubtful", False),
+        )
+        race_later(versions, context, name, raced.key, given_memory(graph, donated))
     kernel_ops = [op for op in stitched.walk() if op.name == KERNEL]
     names = [op.attrs["name"] for op in kernel_ops]
     kernels = len(names)
@@ -200,6 +208,7 @@ def rewrite_graph(
     if arguments is not None:
         context = replace(context, returned=Returned(arguments, donated))
     if dump.seen is not None:
+        dump.seen.context = replace(dump.seen.context, bold=context.bold)
         context = replace(context, watch=dump.seen.spans.append)
     with leaving(graph, context, name, not dump.only_plans, donated, arguments):
         stitched = _decided(graph, context, name, dump, backend, donated, taken)
@@ -349,6 +358,8 @@ def stitch_graph(
     tree = plan_tree(ready, lambda frame: plan(frame, context))
     if planner is None and context.options.tune != "off":
         tree = leave_lost(leave_small(gate_loops(tree, context, builder.lowered), context), context)
+        if any(is_doubtful(refusal.why) for planned in tree.walk() for refusal in planned.plan.refusals):
+            note(doubtful=True)
     build = builder.leave if dump.only_plans else builder.build
     found = contract_tree(tree, context, dump.plan, build)
     builder.wait()

@@ -19,12 +19,12 @@ from jstitch.inspection.remedies import REMEDIES, call_remedy, remedy
 from jstitch.inspection.why_kernel import why_schedule, why_schemes, why_tiling
 from jstitch.ir.graph import Op
 from jstitch.ir.visible import visible
+from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, is_free
-from jstitch.passes.base.profile import Profile
 from jstitch.passes.chunk.chunk_rows import said_of
+from jstitch.passes.fuse import gate
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.find_recurrences import find_recurrences
-from jstitch.passes.fuse.gate import judge
 from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
 from jstitch.runtime.report import Record
 
@@ -98,7 +98,7 @@ class _Frame:
             tuple(why_schemes(kernel, context)) if kernel else (),
             (*why_schedule(kernel, context), *why_tiling(pattern, context)) if kernel else (),
             kernel.schedule if kernel else "",
-            _verdict(pattern, context.profile),
+            _verdict(pattern, context),
             why,
             remedy(why) if why else "",
         )
@@ -137,11 +137,13 @@ class _Frame:
                 yield OpaqueStory(*at, why, REMEDIES["opaque"])
 
 
-def _verdict(pattern: FusionPattern, profile: Profile) -> str:
-    """Both estimates, which the gate compares."""
-    found = judge(pattern, profile)
+def _verdict(pattern: FusionPattern, context: Context) -> str:
+    """Both estimates, which the gate compares; and that a race thought otherwise."""
+    found = gate.judge(pattern, context.profile)
     ours, xla = found.ours, found.xla
+    expected = found.is_within(gate.MARGINS[context.options.tune])
+    raced = "; raced: the function is faster with it" if context.bold and not expected else ""
     return (
         f"modelled {found.ours_seconds * 1e6:.1f} us ({ours.nbytes / 1e6:.2f} MB) against XLA's"
-        f" {found.xla_seconds * 1e6:.1f} us ({xla.nbytes / 1e6:.2f} MB, {xla.kernels})"
+        f" {found.xla_seconds * 1e6:.1f} us ({xla.nbytes / 1e6:.2f} MB, {xla.kernels}){raced}"
     )

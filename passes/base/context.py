@@ -75,7 +75,7 @@ class Context:
 
     times: seconds of an op under a schedule, as a performance library has them; None: the analytic model's.
     clock: seconds of a kernel on the target, which is here; None: the latency-evaluator's.
-    lost: what races took out.
+    lost: what races took out. bold: patterns that the model is not sure of stay, too, as a race said.
     watch: is told of every pass that has run, of those inside others first.
     """
 
@@ -85,6 +85,7 @@ class Context:
     times: OpTimes | None = None
     clock: Callable[[Kernel], float] | None = None
     lost: Lost = Lost()
+    bold: bool = False
     watch: Callable[[Span], None] | None = field(default=None, compare=False)
 
     @property

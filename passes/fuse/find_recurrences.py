@@ -24,7 +24,7 @@ from jstitch.passes.base.plan import FusionPattern, Reason, is_free, make_patter
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.cost.recurrence_cost import xla_cost_of
 from jstitch.passes.fuse.convexity import waits_for_itself
-from jstitch.passes.fuse.gate import MARGINS
+from jstitch.passes.fuse.gate import margin_of
 from jstitch.passes.fuse.turns_apart import turns_apart
 from jstitch.passes.graph.find_recurrence import Recurrence, find_recurrence, may_recur, takes_loops
 from jstitch.passes.lower.build_nest import CannotLowerError
@@ -160,7 +160,7 @@ class _Search:
 
     def takes_longer(self, loop: Op, pattern: FusionPattern, kernel: Kernel) -> Reason | None:
         """Why others are quicker than a kernel of rows in tiles: its programs are few, or products large."""
-        margin, machine = MARGINS[self.context.options.tune], self.context.machine
+        margin, machine = margin_of(self.context), self.context.machine
         if not kernel.arena or math.isinf(margin):
             return None
         try:

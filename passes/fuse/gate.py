@@ -26,6 +26,21 @@ from jstitch.passes.fuse.keep_patterns import keep_patterns
 MARGIN = 0.95  # ours must be modelled at most this share of XLA's time
 MARGINS: Mapping[str, float] = {"model": MARGIN, "measure": 1.5, "off": math.inf}
 """The same for every value of CompileOptions.tune."""
+JUDGED = ("gate", "loop")  # rules of those that the model leaves to XLA for their time
+DOUBTFUL = 5.0  # microseconds of XLA's, below which nobody's clock tells whether a kernel is faster
+
+
+def margin_of(context: Context) -> float:
+    """What holds for the context: where a race said so, that of what is measured."""
+    tune = context.options.tune
+    return MARGINS["measure" if context.bold and tune == "model" else tune]
+
+
+def is_doubtful(why: Reason) -> bool:
+    """Whether what stays XLA's by the model could still be faster as a kernel."""
+    if why.rule not in JUDGED or why.found is None or why.bound is None:
+        return False
+    return DOUBTFUL < why.bound and why.found * MARGIN < MARGINS["measure"] * why.bound
 
 
 @dataclass(frozen=True)
@@ -92,7 +107,7 @@ def gate(
 
     margin: None = the options'. packed: others share the launch.
     """
-    margin = MARGINS[context.options.tune] if margin is None else margin
+    margin = margin_of(context) if margin is None else margin
     if margin == math.inf:
         return plan if packed else _leave_lone(plan, context)
     kept: list[FusionPattern] = []

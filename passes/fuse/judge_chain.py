@@ -24,7 +24,7 @@ from jstitch.passes.base.tensor_cores import library_seconds
 from jstitch.passes.cost.cost_model import products, work_of_levels, xla_cost, xla_kernels
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.fuse.chain_search import SMALL, ChainSearch
-from jstitch.passes.fuse.gate import MARGINS, judge
+from jstitch.passes.fuse.gate import judge, margin_of
 from jstitch.passes.fuse.tile_chains import search_chain
 from jstitch.passes.graph.keep_counters import ADDED, LEFT
 from jstitch.passes.lower.build_nest import CannotLowerError
@@ -50,7 +50,7 @@ def why_not(pattern: FusionPattern, search: ChainSearch, context: Context) -> Re
 
 def why_not_modelled(pattern: FusionPattern, search: ChainSearch, context: Context) -> Reason | None:
     """What can be told of it before it is lowered."""
-    if MARGINS[context.options.tune] == math.inf:
+    if margin_of(context) == math.inf:
         return None
     reason = None if context.machine.device is not None else _judged(pattern, search, context)
     return reason or _written(pattern, search, context)
@@ -58,7 +58,7 @@ def why_not_modelled(pattern: FusionPattern, search: ChainSearch, context: Conte
 
 def why_not_lowered(pattern: FusionPattern, search: ChainSearch, context: Context) -> Reason | None:
     """What its kernel tells."""
-    margin, device = MARGINS[context.options.tune], context.machine.device
+    margin, device = margin_of(context), context.machine.device
     plain = Context(context.options, context.profile)
     made = _kernel_seconds(pattern, plain)
     if isinstance(made, str):
@@ -78,7 +78,7 @@ def takes_less(
     more: FusionPattern, less: FusionPattern, rest: FusionPattern, search: ChainSearch, context: Context
 ) -> bool:
     """Whether one kernel of all takes less time than `less` and the rest of it apart."""
-    device, margin = context.machine.device, MARGINS[context.options.tune]
+    device, margin = context.machine.device, margin_of(context)
     alone = _as_xla(rest, search)
     if device is None:
         apart = _seconds_apart(less, less, context) + _seconds_apart(rest, alone, context)
@@ -105,7 +105,7 @@ def _as_xla(pattern: FusionPattern, search: ChainSearch) -> FusionPattern:
 
 def _judged(pattern: FusionPattern, search: ChainSearch, context: Context) -> Reason | None:
     """By time, on a CPU."""
-    margin, machine, own = MARGINS[context.options.tune], context.machine, _as_xla(pattern, search)
+    margin, machine, own = margin_of(context), context.machine, _as_xla(pattern, search)
     verdict = replace(judge(pattern, context.profile), xla=xla_cost(own, machine))
     return None if verdict.is_within(margin) else verdict.reason(margin)
 

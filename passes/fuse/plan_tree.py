@@ -40,6 +40,13 @@ class Planned:
         held = {op for p in self.plan.patterns for op in p.ops}
         yield from ((op, self.below(op)) for op in self.plan.frame.ops if is_control(op) and op not in held)
 
+    def walk(self) -> Iterator[Planned]:
+        """Itself, and all inside it that is in no kernel."""
+        yield self
+        for _, below in self.controls:
+            for planned in below:
+                yield from planned.walk()
+
     def patterns(self) -> Iterator[FusionPattern]:
         """Of the frame, then of those inside it."""
         yield from self.plan.patterns

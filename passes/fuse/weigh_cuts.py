@@ -21,7 +21,7 @@ from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, make_pat
 from jstitch.passes.cost.cost_model import xla_cost
 from jstitch.passes.cost.recurrence_cost import cost_of
 from jstitch.passes.fuse.find_recurrences import RECURRENCE
-from jstitch.passes.fuse.gate import MARGINS
+from jstitch.passes.fuse.gate import margin_of
 from jstitch.passes.fuse.hold_together import is_fixed
 from jstitch.passes.fuse.keep_patterns import keep_patterns
 from jstitch.passes.fuse.plan_layers import OUTSIDE
@@ -33,7 +33,7 @@ _FUSED = (OpClass.LIGHT, OpClass.EXPENSIVE, OpClass.SHAPE)
 
 def weigh_cuts(plan: FusionPlan, context: Context) -> FusionPlan:
     """The plan without patterns that do not pay for the cut, with both times as the reason."""
-    if MARGINS[context.options.tune] == math.inf:
+    if margin_of(context) == math.inf:
         return plan
     inside = {op for pattern in plan.patterns for op in pattern.ops}
     foreign = {op for op in plan.frame.ops if op not in inside and _is_foreign(op)}
@@ -88,7 +88,7 @@ class _Neighbours:
 
 def _why(pattern: FusionPattern, seen: _Neighbours, context: Context) -> Reason | None:
     """Why it does not stay; None where it does."""
-    around, machine, margin = seen.of(pattern.ops), context.machine, MARGINS[context.options.tune]
+    around, machine, margin = seen.of(pattern.ops), context.machine, margin_of(context)
     if not around:
         return None
     own, alone, whole = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import threading
@@ -16,11 +17,12 @@ import numpy as np
 import pytest
 
 import jstitch
-from jstitch.frontend import background_race, races
+from jstitch.frontend import background_race, races, rewrite
 from jstitch.frontend.background_race import Due
 from jstitch.frontend.measure import Measurer
 from jstitch.frontend.measured_gate import Decision
 from jstitch.frontend.races import RACES, Races
+from jstitch.passes.fuse import gate
 from jstitch.runtime.race import Race
 from jstitch.runtime.tuning_session import UnmeasuredError
 
@@ -87,6 +89,62 @@ def test_who_loses_is_left_out_of_the_next_compilation(tmp_path: Path, pretend: 
     assert record.reason == "raced 2,000 us, and XLA's kernels take 1,000 us"
     assert [(d.choice, d.how) for d in record.details["tuning"]] == [("xla", "raced")]
     assert jstitch.race_now() == ()
+
+
+@pytest.fixture
+def doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model leaves everything to XLA, and is sure of nothing."""
+    monkeypatch.setattr(gate, "MARGINS", {"model": 1e-4, "measure": 1e9, "off": math.inf})
+    monkeypatch.setattr(gate, "DOUBTFUL", 0.0)
+
+
+@pytest.mark.usefixtures("doubtful")
+def test_kernels_in_doubt_are_raced(tmp_path: Path, pretend: Any) -> None:
+    """They have to win twice, and are raced like others from then on."""
+    heats = pretend(SLOWER, SLOWER, FASTER)
+    assert run(soft, X, options=options(tmp_path)).kernels == 0
+    (decision,) = jstitch.race_now()
+    assert decision.choice == "more"
+    record = run(soft, X, options=options(tmp_path))
+    assert record.kernels == 1
+    assert [(d.choice, d.ours, d.xla) for d in record.details["tuning"]] == [("more", 1e-3, 2e-3)]
+    assert [decision.choice for decision in jstitch.race_now()] == ["ours"]
+    record = run(soft, X, options=options(tmp_path))
+    assert (record.kernels, [d.choice for d in record.details["tuning"]]) == (1, ["more", "ours"])
+    assert jstitch.race_now() == ()
+    assert heats == [2, 2, 2]
+    (call,) = jstitch.jit(soft, options=options(tmp_path)).explain(X).calls
+    assert [p.verdict.endswith("raced: the function is faster with it") for p in call.patterns] == [True]
+
+
+@pytest.mark.usefixtures("doubtful")
+def test_kernels_in_doubt_that_do_not_win_stay_away(tmp_path: Path, pretend: Any) -> None:
+    pretend(FASTER)
+    for expected in (1, 0):
+        assert run(soft, X, options=options(tmp_path)).kernels == 0
+        assert len(jstitch.race_now()) == expected
+
+
+@pytest.mark.usefixtures("doubtful")
+def test_kernels_won_in_doubt_can_be_lost(tmp_path: Path, pretend: Any) -> None:
+    pretend(SLOWER, SLOWER, SLOWER, SLOWER)
+    run(soft, X, options=options(tmp_path))
+    jstitch.race_now()
+    assert run(soft, X, options=options(tmp_path)).kernels == 1
+    assert [decision.choice for decision in jstitch.race_now()] == ["xla"]
+    assert run(soft, X, options=options(tmp_path)).kernels == 0
+
+
+def test_what_is_in_doubt_and_no_kernel_either_way_is_asked_once(
+    tmp_path: Path, pretend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heats = pretend((1e-3, 1e-3))
+    monkeypatch.setattr(gate, "MARGINS", {"model": 1e-4, "measure": 1e-4, "off": math.inf})
+    monkeypatch.setattr(rewrite, "is_doubtful", lambda why: True)
+    for expected in (1, 0):
+        assert run(soft, X, options=options(tmp_path)).kernels == 0
+        assert len(jstitch.race_now()) == expected
+    assert heats == [2]
 
 
 def test_explain_and_plan_say_so(tmp_path: Path, pretend: Any) -> None:
@@ -296,7 +354,7 @@ class Waiting(Due):
     takes = 0.0
 
     def __init__(self, key: str, ran: list[str]) -> None:
-        super().__init__(key, key, None, (), 1.0, None)  # type: ignore[arg-type]
+        super().__init__(key, key, None, (), None, 1.0, None)  # type: ignore[arg-type]
         object.__setattr__(self, "ran", ran)
 
     def run(self, stop: Callable[[], bool]) -> Decision | None:

@@ -137,7 +137,8 @@ class NestWriter:
     def runs(self) -> dict[int, int]:
         """Dimensions whose index is wanted divided by a number: in runs of it, which are worth a loop."""
         divided = self.builder.divided
-        found = {d: runs_of(divided, loop_name(d), self.shape[d]) for d in self.inner if d >= 0}
+        sizes = {d: self.shape[d] if d >= 0 else math.prod(self.shape) // self.rows for d in self.inner}
+        found = {d: runs_of(divided, loop_name(d), size) for d, size in sizes.items()}
         return {d: run for d, run in found.items() if run}
 
     def index(self, shape: tuple[int, ...], row: Index) -> tuple[Index, ...]:

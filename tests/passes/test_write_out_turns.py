@@ -161,10 +161,40 @@ def test_drawn(seed: int) -> None:
         np.testing.assert_allclose(made, theirs, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("run", [9, 33, 64, 991])
+@pytest.mark.parametrize("run", [9, 33, 64, 991, 1221])
 def test_merged_dimensions_have_a_loop_each(run: int) -> None:
     """Of any length: whose row a number is would be a division for each."""
     kernel, _ = kernel_of(
         lambda x, s: jnp.tanh((x - s[..., None]).reshape(40, -1)).sum(1), (40, 4, run), (40, 4)
     )
     assert not divided(kernel)
+
+
+@pytest.mark.parametrize("columns", [33, 777])
+def test_rows_cut_out_of_a_dimension_have_a_loop_for_each(columns: int) -> None:
+    """Nine groups of 64 rows, packed in pairs: a group is a part of a dimension of 288."""
+
+    def packed(w: Any) -> Any:
+        groups = w.reshape(9, 64, columns)
+        scaled = groups / jnp.abs(groups).max(1, keepdims=True)
+        pairs = jnp.round(scaled * 7 + 7).astype(jnp.uint8).reshape(288, 2, columns)
+        return pairs[:, 0] | (pairs[:, 1] << 4)
+
+    kernel, _ = kernel_of(packed, (576, columns))
+    assert not divided(kernel)
+    w = np.random.default_rng(0).standard_normal((576, columns), np.float32)
+    found = jstitch.jit(packed, options=OPTIONS)(w)
+    assert np.mean(np.asarray(found) != np.asarray(jax.jit(packed)(w))) < 1e-3
+
+
+@pytest.mark.parametrize("run", [1221, 10_000])
+def test_runs_of_long_sums_are_their_blocks(run: int) -> None:
+    """Equal numbers keep their digits."""
+
+    def f(x: Any, s: Any) -> Any:
+        return jnp.abs((x * s[..., None]).reshape(8, -1)).sum(1)
+
+    x, s = np.full((8, 5, run), 0.3, np.float32), np.full((8, 5), 0.7, np.float32)
+    exact = np.float64(np.float32(0.3) * np.float32(0.7)) * 5 * run
+    found = np.float64(jstitch.jit(f, options=OPTIONS)(x, s))
+    assert np.abs(found - exact).max() <= 6 * np.spacing(np.float32(exact))

@@ -61,7 +61,7 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.frontend.loop_gate:_Gate.frame": REGIONS,
     "jstitch.passes.cost.program_seconds:ProgramSeconds._control": HLO,
     "jstitch.passes.fuse.leave_lost:leave_lost": REGIONS,
-    "jstitch.passes.fuse.plan_tree:Planned.patterns": REGIONS,
+    "jstitch.passes.fuse.plan_tree:Planned.walk": REGIONS,
     "jstitch.passes.fuse.plan_tree:_contracted": REGIONS,
     "jstitch.passes.fuse.plan_tree:leave_all": REGIONS,
     "jstitch.passes.fuse.plan_tree:plan_tree": REGIONS,

@@ -49,10 +49,8 @@ class Planned:
 
     def patterns(self) -> Iterator[FusionPattern]:
         """Of the frame, then of those inside it."""
-        yield from self.plan.patterns
-        for _, below in self.controls:
-            for planned in below:
-                yield from planned.patterns()
+        for planned in self.walk():
+            yield from planned.plan.patterns
 
 
 def plan_tree(graph: Graph, plan: Plan) -> Planned:

@@ -69,7 +69,7 @@ def test_drawn_kernels(seed: int) -> None:
     found, theirs = jstitch.jit(f, options=OPTIONS)(*args), jax.jit(f)(*args)
     for a, b in zip(found, theirs, strict=True):
         assert a.dtype == b.dtype
-        error = 2e-2 if args[0].dtype == jnp.bfloat16 else 1e-5
+        error = 5e-2 if args[0].dtype == jnp.bfloat16 else 1e-5
         size = float(np.abs(np.float64(b)).max())
         np.testing.assert_allclose(np.float64(a), np.float64(b), rtol=error, atol=error * size)
 

@@ -15,12 +15,12 @@ import pytest
 
 from jstitch.codegen.interpret_kernel import interpret_kernel
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Let, Load, Loop, Nest, Space, Store
+from jstitch.codegen.merge_loops import merge_loops
 from jstitch.ir.expr import Number, Ref
 from jstitch.ir.index import Index, Var, add, mod, mul, var
 from jstitch.ir.interpret import interpret
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.lower.check_kernel import check_kernel
-from jstitch.passes.lower.merge_loops import merge_loops
 from tests.contexts import CPU, on
 from tests.passes.test_own_columns import graph_of, lower
 

@@ -23,6 +23,7 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.product_side import PRODUCT, Side, by_size, is_product
 from jstitch.passes.base.rewrite import Producer, Replacement, is_loop, rewrite
 from jstitch.passes.base.thin_products import CONVERT, THIN, Thin
+from jstitch.passes.graph.small_products import small_products
 
 MULTIPLY, SUM = "stablehlo.multiply", "stablehlo.add"
 SMALL = 10_000_000  # multiplications up to which XLA:GPU does it
@@ -57,6 +58,8 @@ def _thin(op: Op, producer: Producer, stays: Set[Value]) -> Replacement | None:
     """For a CPU. stays: in loops."""
     if not is_product(op, None):
         return None
+    if (made := small_products(op)) is not None:
+        return _replaced(made, op)
     matrix, vectors = by_size(op)
     few = 1 if matrix.leads else FEW
     if not matrix.contracted or vectors.size(vectors.free) > few or matrix.size(matrix.free) <= few:

@@ -130,11 +130,16 @@ def _round_bits(x: np.ndarray, exponent: int, mantissa: int, own_exponent: int) 
 
 
 def _reduce_precision_scalar(op: Op) -> Formula | None:
-    """bfloat16's format only rounds the mantissa, which is the conversion there and back."""
+    """bfloat16's format only rounds the mantissa, which is the conversion there and back.
+
+    So is that of a narrow float to its own format: kernels hold them in f32, with more digits than it has.
+    """
     match op.operands[0].tensor.dtype, op.attrs["exponent_bits"], op.attrs["mantissa_bits"]:
-        case DType.F32, 8, 7:
+        case DType.F32 | DType.BF16, 8, 7:
             return formula("convert_bf16")
-        case (DType.F32, 8, 23) | (DType.BF16, 8, 7 | 23) | (DType.F16, 5 | 8, 10 | 23) | (DType.F64, 11, 52):
+        case DType.F16, 5 | 8, 10:
+            return formula("convert_f16")
+        case (DType.F32, 8, 23) | (DType.BF16, 8, 23) | (DType.F16, 5 | 8, 23) | (DType.F64, 11, 52):
             return itself
         case _:
             return None

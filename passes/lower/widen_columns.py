@@ -52,12 +52,21 @@ def _divided(dims: set[Dim], size: int, ops: Sequence[Op], outputs: Sequence[Val
     many = next(v.shape[d] for v, d in dims if v is not None)
     rest = many % size
     pieces = [_Piece(dims, 0, many - rest, size), *([_Piece(dims, many - rest, rest, 0)] if rest else [])]
-    if rest and any(sum((v, d) in dims for d in range(v.tensor.rank)) > 1 for v in _values(ops)):
-        return None  # what is left over of one dimension meets all of another
+    if rest and not _may_rest(dims, ops):
+        return None
     new = [made for op in ops for made in ([op] if is_free(op) else _of_pieces(op, pieces))]
     parts = [Part((), None, {v: piece.turned(v) for v in outputs if v in piece.values}) for piece in pieces]
     handed = [turned.value for part in parts[1:] for turned in part.turned.values()]
     return [replace(parts[0], ops=new, handed=handed), *parts[1:]]
+
+
+def _may_rest(dims: set[Dim], ops: Sequence[Op]) -> bool:
+    """Whether what is left over meets nothing of another dimension, and can be added to the others' sums."""
+    cuts = {v: sum((v, d) in dims for d in range(v.tensor.rank)) for v in _values(ops)}
+    summed = (op for op in ops if is_reduction(op) and cuts[op.operands[0]] and not cuts[op.results[0]])
+    return max(cuts.values()) == 1 and all(
+        op.attrs.get("monoid") is not None and len(op.results) == 1 for op in summed
+    )
 
 
 def _of_pieces(op: Op, pieces: Sequence[_Piece]) -> Iterator[Op]:
@@ -66,7 +75,7 @@ def _of_pieces(op: Op, pieces: Sequence[_Piece]) -> Iterator[Op]:
     if len(pieces) == 1 or (whole and not any(pieces[0].cuts(v) for v in op.operands)):
         yield from pieces[0].made(op)
     elif whole:
-        halves = [Value(v.tensor) for v in op.results * 2]
+        halves = [Value(TensorType(op.result.shape, op.result.tensor.dtype.compute)) for _ in pieces]
         start = identity_of(op, op.result)
         yield start
         yield from pieces[0].made(replace(op, operands=(*data_operands(op), start.result)), halves[0])

@@ -201,3 +201,20 @@ def test_rows_that_fill_no_step(rows: int, columns: int) -> None:
     check_kernel(kernel)
     if columns == 5:
         equal(interpret_kernel(kernel, [x]), interpret(graph, [x]))
+
+
+def test_rows_that_are_left_over_need_a_monoid() -> None:
+    """Two results of one reduction: nothing says how those of two halves become one."""
+
+    def f(x: Array) -> tuple[Array, ...]:
+        both = jax.lax.reduce(
+            (x, 2 * x), (0.0, 0.0), lambda a, b: (a[0] + b[0], jnp.maximum(a[1], b[1])), (0,)
+        )
+        return (*both, jnp.tanh(x).sum(0))
+
+    for rows in (5003, 5000):
+        x = numbers((rows, 10), np.float32, 1)
+        graph = graph_of(f, [x], CONTEXT)
+        assert (widen_columns(graph.ops, graph.outputs) is None) == (rows == 5003)
+        options = jstitch.CompileOptions(tune="off", strict=True)
+        equal(jstitch.jit(f, options=options)(x), jax.jit(f)(x))

@@ -46,6 +46,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "unroll_and_jam",
         "chains",
         "recurrences",
+        "sorts",
         *MEMORY,
         *(p for p in OPTIONAL_PASSES if p != "choose_schedules"),
     ),

@@ -38,8 +38,8 @@ from jstitch.codegen.kernel_ir import (
     StripLane,
     Turns,
     Unless,
-    is_repeated,
 )
+from jstitch.codegen.kernel_queries import is_repeated
 from jstitch.ir.expr import Expr
 from jstitch.ir.index import Index
 

@@ -6,7 +6,7 @@
     Stage  ::= prefetches: Prefetch*  nests: Nest*        a barrier (block composition) between two stages;
                                                           neighbours with one `turn` are a loop of stages
     Nest   ::= loops: Loop*  accumulators: Accumulator*  body: Instr*
-           | Product                                      and the matrices that it multiplies
+           | Product | Sorting                            and what a call of a function does so
     Instr  ::= Load | Let | Store                         scalar; `depth` = number of loops around it
              | LoadPair | StorePair | Streamed            what passes over a target's kernels make of them
 
@@ -111,16 +111,6 @@ class Streamed(Store):
 Instr = Load | Let | Store
 
 
-def touched_by(i: Instr) -> tuple[Buffer, ...]:
-    """The buffers that an instruction reads or writes."""
-    match i:
-        case Let():
-            return ()
-        case Streamed(tile=tile):
-            return i.buffer, tile
-    return (i.buffer,)
-
-
 @dataclass(frozen=True)
 class Loop:
     """for var in range(lo, hi).
@@ -218,8 +208,12 @@ class Matrix:
     strides: tuple[int, int]
 
 
+class Called(Nest):
+    """A nest that runs as a call of a function; its loops say what that computes."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Product(Nest):
+class Product(Called):
     """A nest that computes result[i, j] = sum over k of left[i, k] * right[k, j] for the rows i of a step.
 
     sizes: how many i, j and k there are. panel: room for a part of the right operand, on a CPU.
@@ -230,6 +224,14 @@ class Product(Nest):
     result: Matrix
     sizes: tuple[int, int, int]
     panel: Buffer | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sorting(Called):
+    """A nest that sorts words by their upper halves, equal ones as they were. room: a second tile."""
+
+    items: Buffer
+    room: Buffer
 
 
 @dataclass(frozen=True)
@@ -343,11 +345,6 @@ class StripLane(Lane):
     @property
     def bands(self) -> int:
         return self.programs // self.strips
-
-
-def is_repeated(lane: Lane, stage: int, program: int) -> bool:
-    """Whether the program does in that stage what the first band does, too, which stores its results."""
-    return isinstance(lane, StripLane) and stage < lane.before and program >= lane.strips
 
 
 @dataclass(frozen=True)

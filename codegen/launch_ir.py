@@ -6,7 +6,7 @@
                  | Prefetch
                  | Pointer | Registers | Get | Put | Unroll | Shuffle | Barrier      on GPUs
                  | CopyAsync | CommitCopies | AwaitCopies | LoadMatrices | MultiplyAdd
-                 | Address | Stream | Fence | Multiply                    on CPUs
+                 | Address | Stream | Fence | Multiply | SortItems        on CPUs
     Memory     ::= Global(pointer) | Shared(first byte) | Apart(pointer, scope)
     Test       ::= Less | Equal | IsSet
 
@@ -26,7 +26,8 @@ import enum
 from dataclasses import dataclass
 from typing import Literal
 
-from jstitch.codegen.launch_places import Apart, Elements, Global, Memory, Shared, Test
+from jstitch.codegen.launch_calls import Multiply, SortItems
+from jstitch.codegen.launch_places import Elements, Global, Memory, Shared, Test
 from jstitch.ir.expr import Expr
 from jstitch.ir.index import Index
 from jstitch.ir.types import DType
@@ -164,36 +165,6 @@ class Fence:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """Elements memory[at + i * strides[0] + j * strides[1]]."""
-
-    memory: Apart
-    at: Index
-    strides: tuple[int, int]
-    dtype: DType
-
-
-@dataclass(frozen=True)
-class Multiply:
-    """result[i, j] = sum over k of left[i, k] * right[k, j], in f32.
-
-    sizes: how many i, j and k there are. panel: what a part of the right tile is packed into.
-    """
-
-    result: Tile
-    left: Tile
-    right: Tile
-    sizes: tuple[int, int, int]
-    panel: Apart
-
-    @property
-    def tiles(self) -> tuple[tuple[Tile, tuple[int, int]], ...]:
-        """Each with its numbers of rows and columns."""
-        m, n, k = self.sizes
-        return (self.result, (m, n)), (self.left, (m, k)), (self.right, (k, n))
-
-
-@dataclass(frozen=True)
 class Shuffle:
     """name = what `value` is in the thread of the warp whose number differs in the bits of `mask`."""
 
@@ -320,6 +291,7 @@ Statement = (
     | Stream
     | Fence
     | Multiply
+    | SortItems
     | Shuffle
     | Barrier
     | CopyAsync

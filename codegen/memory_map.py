@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Space, touched_by
+from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Sorting, Space
+from jstitch.codegen.kernel_queries import touched_by
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,9 @@ def _lives(lane: Lane) -> dict[Buffer, tuple[int, int]]:
     """Each buffer's first and last stage."""
     found: dict[Buffer, tuple[int, int]] = {}
     for n, stage in enumerate(lane.stages):
-        for b in (b for nest in stage.nests for i in nest.instructions for b in touched_by(i)):
+        rooms = (nest.room for nest in stage.nests if isinstance(nest, Sorting))
+        touched = (b for nest in stage.nests for i in nest.instructions for b in touched_by(i))
+        for b in (*touched, *rooms):
             found[b] = (found.get(b, (n, n))[0], n)
     return found
 

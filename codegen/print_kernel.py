@@ -18,6 +18,7 @@ from jstitch.codegen.kernel_ir import (
     Nest,
     Prefetch,
     Product,
+    Sorting,
     Stage,
     Store,
     StorePair,
@@ -101,8 +102,12 @@ def _matrix(x: Matrix, rows: int, columns: int) -> str:
 
 
 def _nest(nest: Nest, depth: int) -> Iterator[str]:
-    if isinstance(nest, Product) and depth == 0:
-        yield _product(nest)
+    if depth == 0:
+        match nest:
+            case Product():
+                yield _product(nest)
+            case Sorting(items=items, room=room):
+                yield f"by insertion or digits, of words in {items.name} and {room.name}:"
     yield from (_instr(i) for i in nest.body if i.depth == depth)
     if depth < len(nest.loops):
         yield from (f"{a.name} = {print_expr(a.init)}" for a in nest.accumulators if a.depth == depth)

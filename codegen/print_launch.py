@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from functools import singledispatch
 
 from jstitch.codegen.branches import indent
+from jstitch.codegen.launch_calls import Multiply, SortItems
 from jstitch.codegen.launch_ir import (
     PIECE_BYTES,
     Address,
@@ -29,7 +30,6 @@ from jstitch.codegen.launch_ir import (
     Integer,
     LaunchCode,
     LoadMatrices,
-    Multiply,
     MultiplyAdd,
     PhaseCode,
     Pointer,
@@ -118,6 +118,11 @@ def _(s: Multiply) -> Iterable[str]:
     del strides[1]  # columns of a result lie side by side
     types = "_".join(suffix(tile.dtype) for tile in (s.left, s.right))
     yield f"multiply_{types}({', '.join([*places, s.panel.pointer, *strides, *map(str, s.sizes)])})"
+
+
+@_lines.register
+def _(s: SortItems) -> Iterable[str]:
+    yield f"sort_items({s.items.pointer}, {s.room.pointer}, {s.count})"
 
 
 @_lines.register

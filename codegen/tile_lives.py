@@ -11,7 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jstitch.codegen.kernel_ir import Buffer, Lane, Load, Loop, Matrix, Nest, Product, Space, Store, Turns
+from jstitch.codegen.kernel_ir import (
+    Buffer,
+    Lane,
+    Load,
+    Loop,
+    Matrix,
+    Nest,
+    Product,
+    Sorting,
+    Space,
+    Store,
+    Turns,
+)
 
 
 @dataclass(frozen=True)
@@ -61,8 +73,11 @@ def lane_lives(lane: Lane) -> dict[Buffer, tuple[int, int]]:
 def touched_tiles(nests: Iterable[Nest]) -> Iterator[tuple[Buffer, bool]]:
     """Tiles in the order in which nests touch them, and whether they are read."""
     for nest in nests:
-        if isinstance(nest, Product):
-            yield from ((m.buffer, True) for m in (nest.left, nest.right) if _is_tile(m))
+        match nest:
+            case Product(left=left, right=right):
+                yield from ((m.buffer, True) for m in (left, right) if _is_tile(m))
+            case Sorting(room=room):
+                yield room, False
         loads = [i for i in nest.instructions if isinstance(i, Load)]
         stores = [i for i in nest.instructions if isinstance(i, Store)]
         yield from ((i.buffer, True) for i in loads if i.buffer.space is Space.ARENA)

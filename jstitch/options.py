@@ -21,7 +21,7 @@ PRESETS = {"fs2018": 1, "fs2019": 8, "fs2021": 8}
 PLANNERS = ("auto", "layers", "ilp", "dp", *PRESETS)
 SCHEMES = ("packing", "thread", "warp", "block")
 TECHNIQUES = (
-    *("remote", "sharing", "shrinking", "columns", "chains", "recurrences", "blocks"),
+    *("remote", "sharing", "shrinking", "columns", "chains", "recurrences", "sorts", "blocks"),
     *("tf32", "memory_order", "unroll_and_jam"),
     *("templates", "roofs", "footprints", "substitution", "seeds", "beams", "evaluator"),
 )

@@ -78,6 +78,8 @@ SPELLS_OPS = {
     "jstitch.frontend.custom_call": "writes the custom call that a kernel becomes",
     "jstitch.inspection.reference": "keeps the types of two ops, convert and bitcast_convert",
     "jstitch.passes.chunk.write_chunks": "writes a while of slices and updates, and constants of fewer rows",
+    "jstitch.passes.base.sort_order": "reads two ops, sort and top_k, and compare, or and and in it",
+    "jstitch.passes.lower.sort_words": "writes keys as integers, by six ops of their bits",
     "jstitch.passes.lower.place_values": "looks for one op, gather",
     "jstitch.passes.graph.turn_region": "looks through one op, transpose",
     "jstitch.passes.graph.batch_gathers": "rewrites one op, gather, by an iota that it is given",

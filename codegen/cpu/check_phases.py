@@ -12,13 +12,13 @@ from __future__ import annotations
 from jstitch.codegen.check_body import ALL, BodyCheck, Value
 from jstitch.codegen.cpu.panel import PANEL_BYTES
 from jstitch.codegen.interval import Interval, point
+from jstitch.codegen.launch_calls import Multiply, SortItems
 from jstitch.codegen.launch_ir import (
     Address,
     Fence,
     For,
     Integer,
     KernelCode,
-    Multiply,
     PhaseCode,
     Prefetch,
     Read,
@@ -102,6 +102,8 @@ class _PhaseCheck(BodyCheck):
                     self.complain(s, f"copies {copied} bytes of {tile}, which has {self.size(tile)}")
             case Multiply():
                 self.multiply(s)
+            case SortItems(items, room, count):
+                self.sort(s, items, room, count)
             case Fence():
                 pass
             case _:
@@ -124,6 +126,14 @@ class _PhaseCheck(BodyCheck):
             self.complain(s, "has no columns that lie side by side")
         if self.size(s.panel.pointer) < PANEL_BYTES:
             self.complain(s, f"packs {PANEL_BYTES} bytes into {self.size(s.panel.pointer)}")
+
+    def sort(self, s: SortItems, items: Apart, room: Apart, count: int) -> None:
+        """Both tiles hold all words, and nobody else has the second one."""
+        for tile in (items, room):
+            if self.size(tile.pointer) < count * DType.U64.itemsize:
+                self.complain(s, f"sorts {count} words in {self.size(tile.pointer)} bytes")
+        if items.scope == room.scope:
+            self.complain(s, f"writes {items.pointer}, which it reads")
 
     def address(self, s: Address) -> None:
         """The pointer is one of the table's, and what lies there is inside its memory."""

@@ -17,6 +17,7 @@ from jstitch.codegen.kernel_ir import (
     START,
     STEP,
     Buffer,
+    Called,
     Instr,
     Lane,
     Let,
@@ -25,13 +26,15 @@ from jstitch.codegen.kernel_ir import (
     Loop,
     Nest,
     Product,
+    Sorting,
     Space,
     Stage,
     Store,
     StorePair,
     Streamed,
-    touched_by,
 )
+from jstitch.codegen.kernel_queries import touched_by
+from jstitch.codegen.launch_calls import Multiply, SortItems, Tile
 from jstitch.codegen.launch_ir import (
     Assign,
     Body,
@@ -39,12 +42,10 @@ from jstitch.codegen.launch_ir import (
     Fence,
     For,
     Integer,
-    Multiply,
     Prefetch,
     Read,
     Statement,
     Stream,
-    Tile,
     Write,
 )
 from jstitch.codegen.launch_places import FAR, PROGRAM, Apart
@@ -65,8 +66,17 @@ def buffers_of(lane: Lane) -> list[Buffer]:
     """Buffers that a lane touches, in order of first use."""
     touched = [b for i in instructions_of(lane.stages) for b in touched_by(i)]
     nests = (nest for stage in lane.stages for nest in stage.nests)
-    panels = (nest.panel for nest in nests if isinstance(nest, Product))
-    return list(dict.fromkeys((*touched, *(panel for panel in panels if panel is not None))))
+    rooms = (room for nest in nests if isinstance(nest, Called) for room in _rooms(nest))
+    return list(dict.fromkeys((*touched, *rooms)))
+
+
+def _rooms(nest: Called) -> Iterator[Buffer]:
+    """What the function that is called writes besides."""
+    match nest:
+        case Product(panel=Buffer() as panel):
+            yield panel
+        case Sorting(room=room):
+            yield room
 
 
 def instructions_of(stages: Sequence[Stage]) -> Iterator[Instr]:
@@ -163,7 +173,13 @@ class LaneWriter:
     def _stage(self, stage: Stage) -> Iterator[Statement]:
         yield from (Comment(note) for note in stage_notes(stage))
         for nest in stage.nests:
-            yield from [self._product(nest)] if isinstance(nest, Product) else self._nest(nest, 0)
+            match nest:
+                case Product():
+                    yield self._product(nest)
+                case Sorting(items=items):
+                    yield SortItems(self._memory(items), self._memory(nest.room), items.type.size)
+                case _:
+                    yield from self._nest(nest, 0)
 
     def _product(self, p: Product) -> Multiply:
         result, left, right = (

@@ -20,6 +20,7 @@ from jstitch.codegen.cpu import (
     integer,
     memory,
     micro_kernel,
+    radix_sort,
     vector_writer,
 )
 from jstitch.codegen.cpu.declare import common, emitter, indices
@@ -43,6 +44,7 @@ _OWN = {
     "prefetch": memory.prefetch(),
     "stream": flush.stream(),
     "end_streams": flush.end_streams(),
+    "sort_items": radix_sort.sort(),
     **{
         f"multiply_{left}_{right}": micro_kernel.multiply(left, right)
         for left, right in itertools.product(vector_writer.ELEMENTS, repeat=2)

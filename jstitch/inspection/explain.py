@@ -25,6 +25,7 @@ from jstitch.passes.chunk.chunk_rows import said_of
 from jstitch.passes.fuse import gate
 from jstitch.passes.fuse.absorb_updates import absorb_updates
 from jstitch.passes.fuse.find_recurrences import find_recurrences
+from jstitch.passes.fuse.find_sorts import find_sorts
 from jstitch.passes.lower.name_kernel import KernelNames, name_kernel
 from jstitch.runtime.report import Record
 
@@ -127,12 +128,13 @@ class _Frame:
     # -- opaque ops -----------------------------------------------------------------------------------
 
     def opaque(self) -> Iterator[OpaqueStory]:
-        """And loops that could not be kernels."""
-        loops = find_recurrences(self.plan.frame, self.seen.context).refused
+        """And loops and sorts that could not be kernels."""
+        given = self.plan.frame, self.seen.context
+        tried = {**find_recurrences(*given).refused, **find_sorts(*given).refused}
         for op in self.plan.frame.ops:
             at, why = (self.frame.title, self.frame.label(op)), why_opaque(op)
-            if op in loops and op not in self.owner:
-                yield OpaqueStory(*at, str(loops[op]), remedy(loops[op]))
+            if op in tried and op not in self.owner:
+                yield OpaqueStory(*at, str(tried[op]), remedy(tried[op]))
             elif why is not None and op not in self.owner:
                 yield OpaqueStory(*at, why, REMEDIES["opaque"])
 

@@ -23,6 +23,10 @@ REMEDIES: Mapping[str, str] = {
         "none where other elements' turns are needed; else a number of turns that is known when it is traced"
         " (lax.scan, fori_loop with constant bounds); `without=('recurrences',)` leaves all loops to XLA"
     ),
+    "sort": (
+        "none on GPUs; else an order by keys of single items, as `jnp.sort` and `lax.sort` have it;"
+        " `without=('sorts',)` leaves all sorts to XLA"
+    ),
     "alone": (
         "none needed: XLA's library is as quick with this product; what is before and after it is stitched"
     ),

@@ -1,4 +1,4 @@
-"""What a pattern costs that may have a loop: as often as it turns, what one of its turns does.
+"""What a pattern costs that may have a sort or a loop: as often as that turns, what one of its turns does.
 
 while, 128 turns: {multiply, add}, subtract     ours: one kernel     XLA's: 128 times those of a turn, and one
 """
@@ -12,13 +12,18 @@ from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.remember import per_object
 from jstitch.passes.cost.after_slices import after_slices
 from jstitch.passes.cost.cost_model import CostEstimate, kernel_cost, work, xla_cost
+from jstitch.passes.cost.sort_cost import own_sort, xla_sort
 from jstitch.passes.graph.find_recurrence import Recurrence, find_recurrence
 from jstitch.passes.lower.loop_pattern import loop_of
+from jstitch.passes.lower.lower_sort import sort_of
 
 
 @per_object
 def cost_of(pattern: FusionPattern, profile: Profile) -> CostEstimate:
     """The pattern as one stitched kernel."""
+    sort = sort_of(pattern.ops)
+    if sort is not None:
+        return own_sort(pattern, sort, profile.machine)
     loop = loop_of(pattern.ops)
     found = None if loop is None else _recurrence(pattern, loop)
     if found is None:
@@ -32,6 +37,9 @@ def cost_of(pattern: FusionPattern, profile: Profile) -> CostEstimate:
 @per_object
 def xla_cost_of(pattern: FusionPattern, machine: Machine) -> CostEstimate:
     """The same ops as XLA:CPU runs them."""
+    sort = sort_of(pattern.ops)
+    if sort is not None:
+        return xla_sort(sort, machine)
     loop = loop_of(pattern.ops)
     found = None if loop is None else _recurrence(pattern, loop)
     if loop is None or found is None:

@@ -35,6 +35,7 @@ from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.fuse.convexity import has_cycle, waits_for_itself
 from jstitch.passes.fuse.find_chains import CHAIN, find_chains
 from jstitch.passes.fuse.find_recurrences import RECURRENCE, find_recurrences
+from jstitch.passes.fuse.find_sorts import SORTS, find_sorts
 from jstitch.passes.fuse.follow_pins import PinnedFrame
 from jstitch.passes.fuse.plan_layers import partition_reason
 from jstitch.passes.fuse.trim_patterns import trim
@@ -105,7 +106,9 @@ def hold_together(held: Held, context: Context) -> Held:
     loops = find_recurrences(held.frame, context)
     for pattern in loops.patterns:
         held = _hold(held, pattern)
-    return replace(held, apart={**apart, **loops.refused})
+    sorts = find_sorts(held.frame, context)
+    held = _hold(held, *sorts.patterns)
+    return replace(held, apart={**apart, **loops.refused, **sorts.refused})
 
 
 def _hold_chains(
@@ -240,7 +243,7 @@ def _in_order(ops: Sequence[Op], patterns: Sequence[FusionPattern], held: Held) 
 def _refusals(plan: FusionPlan, patterns: Sequence[FusionPattern], held: Held) -> Iterator[NoFuse]:
     known = {(r.producer, r.consumer): r for r in plan.refusals}
     owner = {op: n for n, p in enumerate(patterns) for op in p.ops if not is_free(op)}
-    kept = {n: p.origin for n, p in enumerate(patterns) if p.origin in (TOGETHER, CHAIN, RECURRENCE)}
+    kept = {n: p.origin for n, p in enumerate(patterns) if p.origin in (TOGETHER, CHAIN, RECURRENCE, SORTS)}
     kept |= {n: PINNED for n, p in enumerate(patterns) if p.pinned is not None}
     left = dict(held.left.values())
     producers = plan.frame.producers()
@@ -297,4 +300,6 @@ def _apart(producer: Op, consumer: Op, owner: Mapping[Op, int], kept: Mapping[in
         return partition_reason(outside) or Reason("chain", "a chain of products is a kernel of its own")
     if kept[owner[inside]] == RECURRENCE:
         return partition_reason(outside) or Reason("recurrence", "a loop is a kernel of its own")
+    if kept[owner[inside]] == SORTS:
+        return partition_reason(outside) or Reason("sort", "a sort is a kernel of its own")
     return partition_reason(outside) or Reason(USER, f"{together(inside.scope)} is a kernel of its own")

@@ -21,6 +21,7 @@ from jstitch.passes.base.plan import FusionPattern, FusionPlan, Reason, make_pat
 from jstitch.passes.cost.cost_model import xla_cost
 from jstitch.passes.cost.recurrence_cost import cost_of
 from jstitch.passes.fuse.find_recurrences import RECURRENCE
+from jstitch.passes.fuse.find_sorts import SORTS
 from jstitch.passes.fuse.gate import margin_of
 from jstitch.passes.fuse.hold_together import is_fixed
 from jstitch.passes.fuse.keep_patterns import keep_patterns
@@ -43,7 +44,8 @@ def weigh_cuts(plan: FusionPlan, context: Context) -> FusionPlan:
     kept: list[FusionPattern] = []
     dropped: dict[Op, Reason] = {}
     for pattern in plan.patterns:
-        why = None if is_fixed(pattern) or pattern.origin == RECURRENCE else _why(pattern, seen, context)
+        whole = is_fixed(pattern) or pattern.origin in (RECURRENCE, SORTS)
+        why = None if whole else _why(pattern, seen, context)
         if why is None:
             kept.append(pattern)
         else:

@@ -30,8 +30,8 @@ from jstitch.codegen.kernel_ir import (
     Store,
     StorePair,
     StripLane,
-    is_repeated,
 )
+from jstitch.codegen.kernel_queries import is_repeated
 from jstitch.codegen.print_index import print_index
 from jstitch.ir.index import Clamp, Dynamic, FloorDiv, Index, Mod, Var, atoms, const, substitute
 

@@ -26,6 +26,7 @@ from jstitch.passes.lower.form_pattern import FormedPattern, form_pattern
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.loop_pattern import loop_of
 from jstitch.passes.lower.lower_recurrence import lower_recurrence
+from jstitch.passes.lower.lower_sort import lower_sort, sort_of
 from jstitch.passes.lower.order_scratch import order_scratch
 from jstitch.passes.lower.place_tiles import ALIGN, Tiles, tile_priority
 from jstitch.passes.lower.place_values import LaneView
@@ -55,6 +56,8 @@ def lower_kernel(
     shrink: values that find no room in the arena may be computed again instead.
     Raises CannotLowerError, with the reason, when a kernel cannot express the pattern, and TemplateError.
     """
+    if sort_of(ops) is not None:
+        return lower_sort(name, ops, inputs, outputs, profile)
     if loop_of(ops) is not None:
         if updates:
             raise CannotLowerError("the kernel of a loop writes no part of a larger tensor")

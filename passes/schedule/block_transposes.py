@@ -20,6 +20,7 @@ from jstitch.codegen.cpu.short_rows import SHORT
 from jstitch.codegen.kernel_ir import (
     CACHE_LINE,
     ROW,
+    Called,
     Instr,
     Kernel,
     Lane,
@@ -27,7 +28,6 @@ from jstitch.codegen.kernel_ir import (
     Load,
     Loop,
     Nest,
-    Product,
     Store,
 )
 from jstitch.codegen.map_kernel import map_lanes
@@ -63,7 +63,7 @@ def _blocked(nest: Nest) -> Iterator[Nest]:
 
 def _across(nest: Nest) -> tuple[int, int] | None:
     """The place of the loop along which memory lies, and elements of its blocks."""
-    if isinstance(nest, Product) or nest.accumulators or nest.after or len(nest.loops) < 2:
+    if isinstance(nest, Called) or nest.accumulators or nest.after or len(nest.loops) < 2:
         return None
     if not all(type(i) in (Let, Load, Store) for i in nest.body):
         return None

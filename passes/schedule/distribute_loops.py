@@ -23,6 +23,7 @@ from jstitch.codegen.intrinsics import INTRINSICS, Takes, cpu_cycles
 from jstitch.codegen.kernel_ir import (
     ROW,
     Buffer,
+    Called,
     Instr,
     Kernel,
     Lane,
@@ -30,7 +31,6 @@ from jstitch.codegen.kernel_ir import (
     Load,
     Loop,
     Nest,
-    Product,
     Store,
 )
 from jstitch.codegen.map_kernel import map_lanes
@@ -90,7 +90,7 @@ class _Found:
 
 
 def _find(nest: Nest) -> _Found | None:
-    if isinstance(nest, Product) or not all(type(i) in (Let, Load, Store) for i in nest.instructions):
+    if isinstance(nest, Called) or not all(type(i) in (Let, Load, Store) for i in nest.instructions):
         return None
     for depth in range(len(nest.loops) - 1, 0, -1):
         loops = [x for x in nest.loops[:depth] if x.var.name != ROW]

@@ -37,8 +37,8 @@ from jstitch.codegen.kernel_ir import (
     Stage,
     Store,
     StripLane,
-    touched_by,
 )
+from jstitch.codegen.kernel_queries import touched_by
 from jstitch.device_spec import DeviceSpec
 from jstitch.ir.expr import variables
 from jstitch.ir.index import Index, Var, add, mul, substitute, var

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from jstitch.codegen.cpu.panel import VECTOR, is_packed, pack_cycles, product_cycles
+from jstitch.codegen.cpu.sort_work import sort_work
 from jstitch.codegen.intrinsics import cycles
 from jstitch.codegen.kernel_ir import (
     PROGRAM,
@@ -27,6 +28,7 @@ from jstitch.codegen.kernel_ir import (
     Loop,
     Nest,
     Product,
+    Sorting,
     Store,
     StorePair,
 )
@@ -119,8 +121,11 @@ def count(nest: Nest, cost: Callable[[str], float] = cycles, rows: int | None = 
     cost: cycles of a function. rows: turns of the row loop, where that is all rows of a
     flat lane.
     """
-    if isinstance(nest, Product):
-        return _product(nest)
+    match nest:
+        case Product():
+            return _product(nest)
+        case Sorting():
+            return _sorting(nest)
     extents = [
         rows // loop.each if rows and loop.var.name == ROW else loop.hi - loop.lo for loop in nest.loops
     ]
@@ -158,6 +163,16 @@ def _product(p: Product) -> NestWork:
         moves = bool(named & {ROW, STEP}), PROGRAM in named
         accesses.append(Access(x.buffer, x.first, written, Way.NEXT, size, size, *moves, size, 1, 0))
     return NestWork(inner, 0.0, 0.0, 0, VECTOR, F32_BYTES, 0, tuple(accesses))
+
+
+def _sorting(s: Sorting) -> NestWork:
+    """One by one, outside vectors."""
+    size = s.items.type.size
+    tiles = [
+        Access(tile, Index(), True, Way.NEXT, size, size, False, False, size, 1, 0)
+        for tile in (s.items, s.room)
+    ]
+    return NestWork(0.0, sort_work(size), 0.0, 0, 1, F32_BYTES, 0, tuple(tiles))
 
 
 def expr_cycles(e: Expr, cost: Callable[[str], float] = cycles) -> float:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from jstitch.codegen.kernel_ir import (
     ROW,
+    Called,
     Instr,
     Kernel,
     Lane,
@@ -25,7 +26,6 @@ from jstitch.codegen.kernel_ir import (
     LoadPair,
     Loop,
     Nest,
-    Product,
     Store,
     StorePair,
     Streamed,
@@ -66,7 +66,7 @@ class _Names:
 
 
 def _nest(nest: Nest, lane: Lane, names: _Names) -> Nest:
-    if isinstance(nest, Product):
+    if isinstance(nest, Called):
         return nest
     depth = len(nest.loops)
     inner = [i for i in nest.body if i.depth == depth]

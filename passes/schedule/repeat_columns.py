@@ -19,6 +19,7 @@ from math import prod
 
 from jstitch.codegen.kernel_ir import (
     Buffer,
+    Called,
     Instr,
     Kernel,
     Lane,
@@ -26,7 +27,6 @@ from jstitch.codegen.kernel_ir import (
     Loop,
     Nest,
     Phase,
-    Product,
     Space,
     Stage,
     Store,
@@ -98,7 +98,7 @@ class _Repeating:
         return replace(stage, nests=tuple(map(self._nest, stage.nests)))
 
     def _nest(self, nest: Nest) -> Nest:
-        found = None if isinstance(nest, Product) else self._find(nest)
+        found = None if isinstance(nest, Called) else self._find(nest)
         if found is None:
             return nest
         names = {i.name for i in found.loads}

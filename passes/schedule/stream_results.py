@@ -24,12 +24,12 @@ from jstitch.codegen.kernel_ir import (
     ROW,
     START,
     Buffer,
+    Called,
     Instr,
     Kernel,
     Lane,
     Load,
     Nest,
-    Product,
     Space,
     Store,
     Streamed,
@@ -129,7 +129,7 @@ class _Room:
 
 
 def _nest(nest: Nest, lane: Lane, results: frozenset[Buffer], room: _Room) -> Nest:
-    if isinstance(nest, Product):
+    if isinstance(nest, Called):
         return nest
     stores = [i for i in nest.instructions if isinstance(i, Store) and i.buffer in results]
     runs, share = _best_runs(stores, nest, lane)

@@ -15,13 +15,13 @@ from jstitch.codegen.cpu import emit as emitter
 from jstitch.codegen.cpu.check_phases import check_phases
 from jstitch.codegen.cpu.launch_phases import launch_phases
 from jstitch.codegen.kernel_ir import Kernel
+from jstitch.codegen.launch_calls import Multiply, SortItems
 from jstitch.codegen.launch_ir import (
     Address,
     Barrier,
     For,
     Integer,
     KernelCode,
-    Multiply,
     PhaseCode,
     Prefetch,
     Read,
@@ -89,6 +89,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Sequence[jax.ShapeDtypeStruct]]] =
     "words": (lambda x: jnp.tanh(x) * 2, (shape(999, 64, dtype=jnp.bfloat16),)),
     "sums": (lambda x: jax.nn.softmax(x).sum(0), (shape(500, 96),)),
     "products": (attention, (shape(3, 48, 16), shape(3, 70, 16), shape(3, 70, 40))),
+    "sorted": (lambda x: jnp.sort(x), (shape(40, 300),)),
     "gathered": (lambda t, i: jnp.tanh(t[i]) * 2.0, (shape(1000, 40), shape(77, dtype=jnp.int32))),
 }
 
@@ -176,6 +177,16 @@ DEFECTS: dict[str, tuple[str, Change, str]] = {
         "b77 is no pointer",
     ),
     "a barrier": ("rows", first(Write, as_gpu, always), "no statement of this target"),
+    "a sort of too many": (
+        "sorted",
+        first(SortItems, lambda s: replace(s, count=301), always),
+        "sorts 301",
+    ),
+    "a sort without a room": (
+        "sorted",
+        first(SortItems, lambda s: replace(s, room=s.items), always),
+        "which it reads",
+    ),
     "a product's rows one element too far": (
         "products",
         first(Multiply, result_elsewhere, always),
@@ -231,7 +242,7 @@ def test_programs_have_what_the_defects_are_about(monkeypatch: pytest.MonkeyPatc
         for phase in code.phases
         for s in statements(phase.body)
     }
-    assert {Address, Multiply, Prefetch, Read, Stream, Write, For, Integer} <= kinds
+    assert {Address, Multiply, SortItems, Prefetch, Read, Stream, Write, For, Integer} <= kinds
 
 
 def test_a_loop_may_take_a_name_that_was_another_value() -> None:

@@ -177,7 +177,7 @@ def test_opaque_ops_are_told_apart() -> None:
         return jnp.linalg.cholesky(jnp.sort(x)).at[jnp.arange(3)].add(jnp.ones((3, 256)))
 
     square = jax.ShapeDtypeStruct((256, 256), jnp.float32)
-    (call,) = jstitch.explain(program, jstitch.CompileOptions(target="cpu"))(square).calls
+    (call,) = jstitch.explain(program, jstitch.CompileOptions(target="cpu", without=("sorts",)))(square).calls
     why = {story.op.name: story.why for story in call.opaque}
     assert "passes know stablehlo.sort by its attributes" in why["stablehlo.sort"]
     assert "potrf" in why["stablehlo.custom_call"]

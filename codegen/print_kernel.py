@@ -107,7 +107,7 @@ def _nest(nest: Nest, depth: int) -> Iterator[str]:
             case Product():
                 yield _product(nest)
             case Sorting(items=items, room=room):
-                yield f"by insertion or digits, of words in {items.name} and {room.name}:"
+                yield f"by ranks or digits, of words in {items.name} and {room.name}:"
     yield from (_instr(i) for i in nest.body if i.depth == depth)
     if depth < len(nest.loops):
         yield from (f"{a.name} = {print_expr(a.init)}" for a in nest.accumulators if a.depth == depth)

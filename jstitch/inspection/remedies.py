@@ -24,7 +24,7 @@ REMEDIES: Mapping[str, str] = {
         " (lax.scan, fori_loop with constant bounds); `without=('recurrences',)` leaves all loops to XLA"
     ),
     "sort": (
-        "none on GPUs; else an order by keys of single items, as `jnp.sort` and `lax.sort` have it;"
+        "none where a kernel sorts, and on GPUs; else an order by keys of single items, as `jnp.sort` has it;"
         " `without=('sorts',)` leaves all sorts to XLA"
     ),
     "alone": (

@@ -67,19 +67,31 @@ class _Reader:
 
     def keys(self, v: Value) -> tuple[Key, ...]:
         """Of a comparison; none where it is no order."""
+        found: list[Key] = []
+        rest: Value | None = v
+        while rest is not None:
+            step = self.first_of(rest)
+            if step is None:
+                return ()
+            key, rest = step
+            found.append(key)
+        return tuple(found)
+
+    def first_of(self, v: Value) -> tuple[Key, Value | None] | None:
+        """The key that decides first, and the comparison of items that it has as equal, if there is one."""
         op = self.producers.get(v)
         if op is None:
-            return ()
+            return None
         if op.name != OR:
             key = self.key(op)
-            return () if key is None else (key,)
-        for first, rest in (op.operands, op.operands[::-1]):
+            return None if key is None else (key, None)
+        for first, others in (op.operands, op.operands[::-1]):
             decides = self.producers.get(first)
             key = None if decides is None else self.key(decides)
-            others = () if key is None else self.among_equals(rest, key)
-            if key is not None and others:
-                return (key, *others)
-        return ()
+            rest = None if key is None else self.among_equals(others, key)
+            if key is not None and rest is not None:
+                return key, rest
+        return None
 
     def key(self, op: Op) -> Key | None:
         """What one comparison compares, if it is the same of both items and puts all in order."""
@@ -91,16 +103,16 @@ class _Reader:
             return Key(left, descends)
         return Key(right, not descends) if self.are_alike(right, left) else None
 
-    def among_equals(self, v: Value, key: Key) -> tuple[Key, ...]:
-        """The keys of a comparison of items that the key has as equal."""
+    def among_equals(self, v: Value, key: Key) -> Value | None:
+        """What compares items that the key has as equal."""
         op = self.producers.get(v)
         if op is None or op.name != AND:
-            return ()
+            return None
         for equal, rest in (op.operands, op.operands[::-1]):
             made = self.producers.get(equal)
             if made is not None and self.has_as_equal(made, key):
-                return self.keys(rest)
-        return ()
+                return rest
+        return None
 
     def has_as_equal(self, op: Op, key: Key) -> bool:
         if op.name != COMPARE or op.attrs.get("comparison_direction") != "EQ" or not _is_total(op):
@@ -110,18 +122,35 @@ class _Reader:
 
     def are_alike(self, left: Value, right: Value) -> bool:
         """Whether the right one is of the right item what the left one is of the left item."""
-        if left in self.number or right in self.number:
-            number = self.number.get(left, -1)
-            return number % 2 == 0 and self.number.get(right) == number + 1
-        one, other = self.producers[left], self.producers[right]
-        if one.name != other.name or one.regions or len(one.results) > 1:
-            return False
-        if set(one.attrs) != set(other.attrs) or left.type != right.type:
-            return False
-        same = all(
-            np.array_equal(one.attrs[k], other.attrs[k], equal_nan=_may_be_nan(one)) for k in one.attrs
-        )
-        return same and all(map(self.are_alike, one.operands, other.operands))
+        todo, seen = [(left, right)], set[tuple[Value, Value]]()
+        while todo:
+            pair = todo.pop()
+            if pair in seen:
+                continue
+            seen.add(pair)
+            if self.are_items(*pair):
+                continue
+            one, other = map(self.producers.get, pair)
+            if one is None or other is None or not _are_same(one, other):
+                return False
+            todo += zip(one.operands, other.operands, strict=True)
+        return True
+
+    def are_items(self, left: Value, right: Value) -> bool:
+        """Whether they are the left and the right one of an operand."""
+        number = self.number.get(left, -1)
+        return number % 2 == 0 and self.number.get(right) == number + 1
+
+
+def _are_same(one: Op, other: Op) -> bool:
+    """Whether both compute the same, of what may be different operands."""
+    if one.name != other.name or one.regions or other.regions or set(one.attrs) != set(other.attrs):
+        return False
+    if [v.type for v in one.results] != [v.type for v in other.results] or len(one.results) > 1:
+        return False
+    nan = _may_be_nan(one)
+    same = all(np.array_equal(one.attrs[k], other.attrs[k], equal_nan=nan) for k in one.attrs)
+    return same and len(one.operands) == len(other.operands)
 
 
 def _may_be_nan(op: Op) -> bool:

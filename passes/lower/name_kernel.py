@@ -21,6 +21,7 @@ from jstitch.ir.scope import innermost_name, is_backward
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import FusionPattern, is_free
 from jstitch.passes.base.rewrite import is_control
+from jstitch.passes.base.sort_order import may_sort
 from jstitch.passes.graph.find_recurrence import may_recur
 
 LONGEST = 60
@@ -114,6 +115,8 @@ def _kind(op: Op) -> Iterator[str]:
             yield _direction(op)
         case OpClass.REDUCTION | OpClass.INDEX:
             yield _identifier(op.name)
+        case _ if may_sort(op):
+            yield "sort"
         case _ if may_recur(op):
             yield "loop" if is_control(op) else "scan"
 

@@ -36,7 +36,8 @@ def soft(x: Any) -> Any:
 
 
 def options(folder: Path, **more: Any) -> jstitch.CompileOptions:
-    found = {"race_seconds": 3.0, "cache_dir": str(folder), "strict": True, "verify": False, **more}
+    found = {"race_seconds": 3.0, "cache_dir": str(folder), "strict": True, "verify": False}
+    found |= {"without": ("sorts",), **more}
     return jstitch.CompileOptions(**found)
 
 

@@ -32,6 +32,7 @@ OPTIONAL_PASSES = (
         "sink_collectives",
         "join_collectives",
         "linearize_iotas",
+        "roll_loops",
         "unroll_loops",
         "divide_windows",
         "write_selections",

@@ -19,6 +19,7 @@ from jstitch.passes.base.named_pass import NamedPass, graph_pass
 from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.base.run_passes import Step, StopPipeline, run_passes
 from jstitch.passes.chunk.chunk_rows import chunk_rows
+from jstitch.passes.fuse.roll_loops import roll_loops
 from jstitch.passes.fuse.unroll_loops import unroll_loops
 from jstitch.passes.fuse.unroll_turns import unroll_turns
 from jstitch.passes.graph.align_rows import align_rows
@@ -79,6 +80,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     _any_target(sink_collectives),
     _any_target(join_collectives),
     _any_target(linearize_iotas),
+    graph_pass("roll_loops", run_on=roll_loops, about=roll_loops),
     graph_pass("unroll_loops", run_on=unroll_loops, about=unroll_loops),
     _any_target(fold_constants),
     graph_pass("write_selections", run_on=write_selections, about=write_selections),

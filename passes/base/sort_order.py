@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import lookup
 from jstitch.ir.reason import Reason
+from jstitch.passes.base.same_ops import are_same
 
 SORT, TOP_K = "stablehlo.sort", "chlo.top_k"
 COMPARE, OR, AND = "stablehlo.compare", "stablehlo.or", "stablehlo.and"
@@ -131,7 +129,7 @@ class _Reader:
             if self.are_items(*pair):
                 continue
             one, other = map(self.producers.get, pair)
-            if one is None or other is None or not _are_same(one, other):
+            if one is None or other is None or not are_same(one, other):
                 return False
             todo += zip(one.operands, other.operands, strict=True)
         return True
@@ -140,22 +138,6 @@ class _Reader:
         """Whether they are the left and the right one of an operand."""
         number = self.number.get(left, -1)
         return number % 2 == 0 and self.number.get(right) == number + 1
-
-
-def _are_same(one: Op, other: Op) -> bool:
-    """Whether both compute the same, of what may be different operands."""
-    if one.name != other.name or one.regions or other.regions or set(one.attrs) != set(other.attrs):
-        return False
-    if [v.type for v in one.results] != [v.type for v in other.results] or len(one.results) > 1:
-        return False
-    nan = _may_be_nan(one)
-    same = all(np.array_equal(one.attrs[k], other.attrs[k], equal_nan=nan) for k in one.attrs)
-    return same and len(one.operands) == len(other.operands)
-
-
-def _may_be_nan(op: Op) -> bool:
-    """Whether the op's attributes are floats."""
-    return lookup(op.name).op_class.name == "CONSTANT" and op.result.tensor.dtype.is_float
 
 
 def _is_total(op: Op) -> bool:

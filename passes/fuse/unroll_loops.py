@@ -55,7 +55,7 @@ def _rule(
     if trips is None or trips * len(body.ops) > most_ops:
         return None
     loops = trips > 1 and context.machine.device is None
-    if loops and _is_scan(body) and _is_kernel(op, producer, context):
+    if loops and _is_scan(body) and is_kernel(op, producer, context):
         return None
     carried, ops = op.operands, list[Op]()
     for turn in range(trips):
@@ -68,7 +68,7 @@ def _is_scan(body: Graph) -> bool:
     return any(lookup(op.name).op_class is OpClass.INDEX for op in body.ops)
 
 
-def _is_kernel(loop: Op, producer: Producer, context: Context) -> bool:
+def is_kernel(loop: Op, producer: Producer, context: Context) -> bool:
     """Whether the loop, all by itself, is one."""
     constants = dict.fromkeys(op for op in map(producer, loop.uses) if op is not None and not op.operands)
     given = dict.fromkeys(v for v in loop.uses if producer(v) not in constants)
@@ -115,12 +115,12 @@ def _trip_count(op: Op, producer: Producer, most: int) -> int | None:
     known = dict(_constants(body.inputs, (splat_value(producer(v)) for v in op.operands)))
     for trip in range(most + 1):
         inputs = {c: known[b] for c, b in zip(condition.inputs, body.inputs, strict=True) if b in known}
-        goes_on = _Evaluation(condition, inputs, producer).value(condition.outputs[0])
+        goes_on = Evaluation(condition, inputs, producer).value(condition.outputs[0])
         if goes_on is None:
             return None
         if not bool(goes_on):
             return trip
-        evaluation = _Evaluation(body, known, producer)
+        evaluation = Evaluation(body, known, producer)
         known = dict(_constants(body.inputs, map(evaluation.value, body.outputs)))
     return None
 
@@ -141,7 +141,7 @@ def _is_counter(value: Value) -> bool:
     return type_.dtype.is_integer or type_.dtype is DType.BOOL
 
 
-class _Evaluation:
+class Evaluation:
     """One run of a region as far as known scalars decide it."""
 
     def __init__(self, region: Graph, known: dict[Value, np.ndarray], producer: Producer) -> None:

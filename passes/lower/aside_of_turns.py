@@ -33,7 +33,7 @@ def _seams(c: Condition) -> Iterator[int]:
 
 @dataclass(eq=False)
 class Aside:
-    """Around the turns that `turn` builds, row by row: `begin`, the row's turns but for `late`, `end`.
+    """Around the turns that `turn` builds, row by row: `begin`, the row's turns, `leave` what is late, `end`.
 
     before, after: a nest for each row, with its own vectors of turns. rows: loops around that over turns.
     """
@@ -52,17 +52,20 @@ class Aside:
         self._stored: list[tuple[Buffer, Element]] = []
         self.turn.keep = self._read_early
 
-    def end(self, row: Index) -> None:
-        """Of a row, whose turns are built but for what goes on to the next ones."""
+    def leave(self, row: Index) -> None:
+        """What is late of a row, whose turns are built but for what goes on to the next ones."""
         lane = self.lane
         late = lane.builder([*self.rows, lane.turn], lambda c, index: self._leave(late, c.before, index))
         late.keep = lambda v, index: self._read_late(late, v, index)
         if self.divided.late:
             for v, offset, value in lane.stacks(late, row, set(lane.stacked) - self.divided.late):
                 late.store(lane.pattern.results[v], offset, value)
-        self.before += self._cut(self._early)
         if late.body:
             self.after.append(Nest((*self.rows, lane.turn), (), tuple(late.body), ()))
+
+    def end(self) -> None:
+        """Of a row: nothing more is asked of it."""
+        self.before += self._cut(self._early)
 
     def stages(self, nests: Sequence[Nest], note: str) -> list[Stage]:
         """One, if there is anything to do."""

@@ -32,7 +32,7 @@ from jstitch.passes.base.row_access import (
     reduction,
     relations,
 )
-from jstitch.passes.lower.group import Group, choose_short_rows, choose_steps, choose_threads
+from jstitch.passes.lower.group import Group, choose_short_rows, choose_steps, choose_threads, share_long_sums
 from jstitch.passes.lower.lengthen_rows import candidate_rows, lengthen_rows
 from jstitch.passes.lower.raise_levels import RowFlow, raise_levels
 from jstitch.passes.lower.small_parts import SMALL, OpCost, small_parts, update_costs
@@ -202,6 +202,7 @@ def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Gro
         if group is None or not is_reduction(op) or reduction(op, group.rows) is not Reduction.CROSS:
             new_ops.append(op)
             continue
+        share_long_sums(op, group)
         uniform = _uniform_results(op, group)
         partials = tuple(_partial_value(v, group.programs, n in uniform) for n, v in enumerate(op.results))
         attrs = dict(op.attrs)

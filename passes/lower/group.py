@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from jstitch.codegen.cpu.short_rows import GATHERED, SHORT
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import lookup
+from jstitch.ir.ops.elementwise import SUMS
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import ROWS, Reduction, is_reduction, reduction
 from jstitch.passes.lower.tile_rows import Products, StepTile, step_tiles
@@ -23,6 +24,7 @@ STREAMED = 128  # of rows that are waited for
 CACHED = 1 << 25  # bytes of a tensor, times those of an element, for which memory takes no longer than sums
 AT_A_TIME = tuple(sorted(range(4, 33), key=lambda rows: abs(rows - 8)))
 LANE_BYTES, TILES = 4, 4  # of an element on chip; of a row that may be kept there
+SHARE = 1 << 15  # elements that a program adds up at most
 TURNS = 4  # of each program, at least: they are to be of about one length
 
 
@@ -91,6 +93,14 @@ class Group:
             return self.profile.column_programs(self.rows, self.step, self.largest)
         most = self.profile.max_programs
         return max(1, min(self.rows // self.step, self.largest // self.profile.program_work, most))
+
+
+def share_long_sums(op: Op, group: Group) -> None:
+    """More programs, where each would add up very many elements: additions to a large sum cost digits."""
+    adds = op.attrs.get("monoid") in SUMS and op.results[0].tensor.dtype.is_float
+    on_cpu = group.profile.machine.device is None
+    if on_cpu and adds and group.flat and group.profile.blocks and not group.fixed:
+        group.fixed = max(group.programs, group.rows // SHARE)
 
 
 def choose_steps(groups: Iterable[Group]) -> None:

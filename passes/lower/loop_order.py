@@ -1,7 +1,7 @@
 """How the loops of a nest are ordered, and which of them go in blocks.
 
 [8, 4096] summed over dim 1, blocks of 2048    for i: for j: part += x[r * 4096 + i * 2048 + j]; acc += part
-[3000000] summed, blocks of 4096 rows          for each block: acc = 0;  for r: acc += x[r];  sum = sum + acc
+[3000000] summed, blocks of 2048 rows          for each block: acc = 0;  for r: acc += x[r];  sum = sum + acc
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.trace_lane import Node
 
 LONG = 4096  # elements of a sum above which it is made in blocks, for its rounding errors
+ROWS = 2048  # of such a block, where rows are elements: 64 additions in each of four vectors of 8
 
 
 def inner_dims(shape: tuple[int, ...], rows: int) -> list[int]:
@@ -66,7 +67,7 @@ def block_of_rows(op: Op, group: Group) -> int:
     """Rows that a program of elements adds up in one go, when it has very many; else 0."""
     adds = op.attrs.get("monoid") in SUMS and sums_floats(op)
     many = group.flat and group.profile.blocks and group.rows > LONG * group.programs
-    return LONG if adds and many else 0
+    return ROWS if adds and many else 0
 
 
 def loop_order(n: Node, group: Group, order: Sequence[int] = ()) -> LoopOrder:

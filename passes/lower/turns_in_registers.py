@@ -45,12 +45,16 @@ class InRegisters(TurnLane):
         builder = self.builder([*rows, self.turn], nothing)
         aside = Aside(self, divided, builder, rows)
         behind: list[Instr] = []
+        next_turn: list[Let] = []  # rows may share a carry, which all of them read before it changes
         for j in range(step):
             row = var(Var(ROW, self.size))
             if step > 1:
                 row = add(mul(var(Var(STEP, self.size // step)), step), const(j))
             aside.begin()
-            behind += self.row(row, builder, rows, aside)
+            done, goes_on = self.row(row, builder, rows, aside)
+            behind += done
+            next_turn += goes_on
+        builder.body += next_turn
         loops = (*rows, self.turn)
         nest = Nest(loops, tuple(self.accumulators), tuple(builder.body), tuple(behind))
         stages = (
@@ -68,7 +72,8 @@ class InRegisters(TurnLane):
         """
         element = Loop(Var(ELEMENT, self.size), 0, self.size)
         builder = self.builder([element, self.turn], nothing)
-        behind = self.row(var(element.var), builder, [element])
+        behind, next_turn = self.row(var(element.var), builder, [element])
+        builder.body += next_turn
         nest = Nest((element, self.turn), tuple(self.accumulators), tuple(builder.body), tuple(behind))
         stage = Stage((nest,), "all turns", lines=self.pattern.lines)
         each = self.size // self.pattern.profile.machine.units
@@ -78,8 +83,11 @@ class InRegisters(TurnLane):
 
     def row(
         self, row: Index, builder: TurnBuilder, rows: Sequence[Loop], aside: Aside | None = None
-    ) -> list[Instr]:
-        """Add the turns of the row; what is done behind them. rows: loops around that over turns."""
+    ) -> tuple[list[Instr], list[Let]]:
+        """Add the turns of the row; what is done behind them, and what the next turn goes on from.
+
+        rows: loops around that over turns.
+        """
         inside, homes = len(rows) + 1, self.homes(row)
         variables: dict[Carry, Accumulator] = {}
 
@@ -97,24 +105,26 @@ class InRegisters(TurnLane):
         builder.begin, builder.carried = begin, {}
         stored = self.stacks(builder, row, () if aside is None else aside.divided.late)
         if aside is not None:
-            aside.end(row)
+            aside.leave(row)
         end = self.builder(rows, at_end, at_end=True)
         for v in self.ends:
             end.store(self.pattern.results[v], linearize(homes[v], v.shape), end.value(v, homes[v]))
         after = self.afters(builder)
+        if aside is not None:
+            aside.end()
         for v, offset, value in stored:
             builder.store(self.pattern.results[v], offset, value)
-        self.go_on(builder, variables, after, inside)
         self.accumulators += variables.values()
-        return [replace(i, depth=len(rows)) for i in end.body]
+        goes_on = self.go_on(builder, variables, after, inside)
+        return [replace(i, depth=len(rows)) for i in end.body], goes_on
 
     @staticmethod
     def go_on(
         builder: TurnBuilder, variables: dict[Carry, Accumulator], after: dict[Carry, Atomic], inside: int
-    ) -> None:
+    ) -> list[Let]:
         """What the next turn goes on from, all at once: one may be what another was."""
         values = list(after.values())
         if len(values) > 1 or any(isinstance(v, Const) for v in values):
             values = [builder.let(v, inside) for v in values]
         pairs = zip(after, values, strict=True)
-        builder.body += [Let(variables[c].name, value, inside) for c, value in pairs]
+        return [Let(variables[c].name, value, inside) for c, value in pairs]

@@ -16,7 +16,7 @@ from jstitch.codegen.kernel_ir import Kernel
 from jstitch.codegen.print_kernel import print_kernel
 from jstitch.ir.interpret import interpret
 from jstitch.passes.lower.check_kernel import check_kernel
-from jstitch.passes.lower.loop_order import LONG
+from jstitch.passes.lower.loop_order import ROWS
 from tests.contexts import CPU_PROFILE, on
 from tests.passes.test_own_columns import Array, graph_of, lower
 
@@ -40,7 +40,7 @@ def test_equal_numbers_keep_their_digits(shape: tuple[int, ...], number: float) 
 
 def test_blocks_are_printed() -> None:
     found = print_kernel(kernel_of(lambda x: (x * x).sum(), (3000, 1000)))
-    assert f"in blocks of {LONG}, " in found
+    assert f"in blocks of {ROWS}, " in found
     assert found.index("acc2 = add_reassoc(") < found.index("= s0[p]")  # what was there comes last
 
 

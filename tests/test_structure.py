@@ -99,7 +99,7 @@ SPELLS_OPS = {
     "jstitch.passes.graph.reduce_products": "writes one op, dot_general, as two",
     "jstitch.passes.graph.rewrite_argmax": "recognises one reduction, and writes it as two",
     "jstitch.passes.graph.rewrite_one_hot_scatter": "recognises one op, scatter, in two forms",
-    "jstitch.passes.fuse.find_copies": "reads two ops of stacks in a while, and slice and concatenate of rows",
+    "jstitch.passes.fuse.find_copies": "reads stacks of a while, and their rows by slice and concatenate",
     "jstitch.passes.fuse.roll_loops": "writes counters, subtract, of a while",
     "jstitch.passes.graph.write_scatters": "recognises one op, scatter",
     "jstitch.passes.base.product_side": "names one op, dot_general",

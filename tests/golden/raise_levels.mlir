@@ -38,7 +38,7 @@ func.func @main(%x: tensor<1024x512xf32>, %k: tensor<64x512xf32>) -> tensor<1024
 // CHECK-NEXT{LITERAL}:   arena t1: tensor<8x512xf32> bytes [64, 16448)
 // CHECK-NEXT{LITERAL}:   arena t2: tensor<8x1xf32> bytes [16448, 16480)
 // CHECK-NEXT{LITERAL}:   phase 0: 2,166 ns on one core
-// CHECK-NEXT{LITERAL}:     lane: 32768 rows, 1 per step, in blocks of 4096, 2 programs, work 32768
+// CHECK-NEXT{LITERAL}:     lane: 32768 rows, 1 per step, in blocks of 2048, 2 programs, work 32768
 // CHECK-NEXT{LITERAL}:       stage 0 (once): start the partial sums
 // CHECK-NEXT{LITERAL}:         for i in [0, 1):
 // CHECK-NEXT{LITERAL}:           s0[p] = float32(0.0)

@@ -149,3 +149,14 @@ def test_loops_that_are_no_kernels_stay() -> None:
     without = type(CPU)(jstitch.CompileOptions(without=("recurrences",)), CPU.profile)
     rolled = graph_of(scanned(shifted, 4, False), [np.zeros((48, 16), np.float32)])
     assert roll_loops(rolled, without) is rolled
+
+
+def test_rows_side_by_side_read_one_carry_before_it_changes() -> None:
+    """Four elements of what a turn leaves, and a carry that is a number."""
+    f, x = scanned(shared, 4, True), np.random.default_rng(0).standard_normal(12).astype(np.float32)
+    without = OPTIONS.replace(without=("roll_loops",))
+    for a, b in zip(
+        jax.tree.leaves(jstitch.jit(f, options=without)(x)), jax.tree.leaves(jax.jit(f)(x)), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    assert jstitch.last_report()[-1].kernels == 1

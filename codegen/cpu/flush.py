@@ -36,7 +36,7 @@ class _Writer:
     target: Any
     source: Any
 
-    def copy(self, kind: Any, offset: Any, align: int, past_caches: bool = False) -> None:
+    def copy(self, kind: Any, offset: Any, align: int, line: bool = False) -> None:
         """One value of this type, `offset` bytes on; align: of its target."""
         b = self.builder
         source, target = (
@@ -44,8 +44,8 @@ class _Writer:
             for base in (self.source, self.target)
         )
         store = b.store(b.load(source, align=1, typ=kind), target, align=align)
-        if past_caches and is_x86():
-            store.set_metadata("nontemporal", b.module.add_metadata([ir.IntType(32)(1)]))
+        if line:
+            past_caches(store)
 
     def rest(self, sizes: Sequence[int], start: Any, count: Any) -> None:
         """Less than a line: the pieces that `count` consists of, from `start` on."""
@@ -67,7 +67,7 @@ class _Writer:
         b.cbranch(b.icmp_unsigned("<", number, count), body, after)
         b.position_at_end(body)
         offset = b.add(start, b.mul(number, _WORD(LINE)))
-        self.copy(ir.VectorType(ir.IntType(32), LINE // 4), offset, LINE, past_caches=True)
+        self.copy(ir.VectorType(ir.IntType(32), LINE // 4), offset, LINE, line=True)
         number.add_incoming(b.add(number, _WORD(1)), body)
         b.branch(head)
         b.position_at_end(after)
@@ -111,11 +111,21 @@ def stream() -> Any:
     return declare("stream", 4, lambda *_: typing, stream.__doc__)
 
 
-def _end_streams(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def past_caches(store: Any) -> None:
+    """Have a store of a whole line go to memory, where the processor has such ones."""
+    if is_x86():
+        store.set_metadata("nontemporal", store.module.add_metadata([ir.IntType(32)(1)]))
+
+
+def fence(builder: Any) -> None:
+    """What went past the caches is in memory before anything that follows."""
     if is_x86():
         kind = ir.FunctionType(_VOID, [])
-        fence = builder.module.declare_intrinsic("llvm.x86.sse.sfence", [], kind)
-        builder.call(fence, [])
+        builder.call(builder.module.declare_intrinsic("llvm.x86.sse.sfence", [], kind), [])
+
+
+def _end_streams(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    fence(builder)
     return context.get_dummy_value()
 
 

@@ -18,6 +18,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
+from jstitch.codegen.cpu.flush import fence, past_caches
 from jstitch.codegen.cpu.sort_work import FAR_ITEMS, FEW
 from jstitch.codegen.cpu.vector_writer import INT, LINE, VOID, WORD, VectorWriter, machine
 
@@ -27,7 +28,7 @@ DIGITS = 4
 LINE_ITEMS = LINE // 8
 BLOCK = 2 * LINE_ITEMS  # items whose ranks are found together
 WORDS = FEW + BLOCK
-NAME = "sort_items"
+NAME = "jstitch_sort"
 
 
 @dataclass(frozen=True)
@@ -197,10 +198,10 @@ class _Writer(VectorWriter):
                 kind = ir.VectorType(WORD, LINE_ITEMS)
                 full = b.load(b.bitcast(line, kind.as_pointer()), align=8, typ=kind)
                 goes = self.at(there, b.sub(place, in_line), of=WORD)
-                stored = b.store(full, b.bitcast(goes, kind.as_pointer()), align=LINE)
-                stored.set_metadata("nontemporal", b.module.add_metadata([INT(1)]))
+                past_caches(b.store(full, b.bitcast(goes, kind.as_pointer()), align=LINE))
 
         self._each(move)
+        fence(b)
         self.loop(WORD(0), WORD(BUCKETS), 1, lambda n, _: self._rest(counters, begins, lines, there, n))
 
     def _room(self, count: int, kind: Any) -> Any:

@@ -99,7 +99,7 @@ def check_object(found: Compiled, triple: str) -> None:
 
 
 @pytest.mark.parametrize("triple", TRIPLES)
-@pytest.mark.parametrize("name", ["rows", "blocks", "words", "products", "sums"])
+@pytest.mark.parametrize("name", ["rows", "blocks", "words", "products", "sums", "sorted"])
 def test_kernels_for_arm(name: str, triple: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = text_for(triple, kernel_of(name, monkeypatch), monkeypatch)
     found = compile_for(triple, text)

@@ -35,6 +35,7 @@ from jstitch.codegen.kernel_ir import (
 from jstitch.ir.expr import Atomic, Const, Expr, Number, Ref, call
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Index, Var, add, clamp, const, delinearize, linearize, var
+from jstitch.ir.ops.numerics import kernel_name
 from jstitch.ir.reason import Reason
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.profile import Profile
@@ -60,6 +61,7 @@ def lower_sort(
     """The kernel of a pattern with one sort. Arguments as for `lower_kernel`; raises CannotLowerError."""
     op = sort_of(ops)
     assert op is not None
+    _check_types(op)
     length = op.operands[0].shape[dim_of(op)]
     if profile.machine.device is not None:
         raise CannotLowerError("kernels sort on CPUs only")
@@ -70,6 +72,13 @@ def lower_sort(
     if any(v not in op.results for v in outputs):
         raise CannotLowerError("what goes into the sort is wanted besides")
     return _Lowering(name, op, ops, inputs, outputs, profile).kernel()
+
+
+def _check_types(op: Op) -> None:
+    """Raises CannotLowerError for items that kernels do not hold."""
+    for v in (*op.operands, *op.results):
+        if not isinstance(v.type, TensorType) or kernel_name(v.type.dtype) is None:
+            raise CannotLowerError(f"no kernel sorts items of type '{v.type}'")
 
 
 @dataclass(eq=False)

@@ -213,3 +213,15 @@ def test_a_sort_is_told() -> None:
     assert edge.why.rule == "sort"
     (kernel,) = kernels(jnp.sort, [x])
     assert any(isinstance(n, Sorting) for s in kernel.phases[0].lanes[0].stages for n in s.nests)
+
+
+def test_items_that_no_kernel_holds_stay() -> None:
+    x = np.random.default_rng(3).standard_normal((8, 300)).astype(np.float32)
+    z = (x + 1j * x[::-1]).astype(np.complex64)
+
+    def f(x: Any, z: Any) -> Any:
+        return lax.sort((x, z), num_keys=1)
+
+    check_same(jstitch.jit(f, options=OPTIONS)(x, z)[0], jax.jit(f)(x, z)[0])
+    (why,) = find_sorts(graph_of(f, [x, z]), CPU).refused.values()
+    assert "complex" in str(why)

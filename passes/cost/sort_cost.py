@@ -13,8 +13,8 @@ from jstitch.passes.base.sort_order import TOP_K, dim_of, kept_of, order_of
 from jstitch.passes.cost.cost_model import CostEstimate
 
 WORD = 4  # bytes of a key that a sort goes by
-LIBRARY = 1.5e-8  # seconds of one of XLA's comparisons
-PASSED, KEPT = 2e-9, 6.5e-8  # of its `top_k`: of an item of a row, of a comparison of one that is kept
+LIBRARY = 47.0  # a core's cycles of one of XLA's comparisons
+PASSED, KEPT = 6.0, 200.0  # of its `top_k`: of an item of a row, of a comparison of one that is kept
 
 
 def own_sort(pattern: FusionPattern, op: Op, machine: Machine) -> CostEstimate:
@@ -22,19 +22,19 @@ def own_sort(pattern: FusionPattern, op: Op, machine: Machine) -> CostEstimate:
     keys = order_of(op)
     words = 1 if isinstance(keys, Reason) else sum(-(-key.of.tensor.dtype.itemsize // WORD) for key in keys)
     rows, length = _sizes(op)
-    seconds = words * rows * sort_work(length) * machine.scalar_cycles * machine.cycle
+    cycles = words * rows * sort_work(length) * machine.scalar_cycles
     nbytes = sum(v.tensor.nbytes for v in (*pattern.inputs, *pattern.outputs))
-    return CostEstimate(machine.call + machine.phase, nbytes, _cycles(seconds, rows, machine))
+    return CostEstimate(machine.call + machine.phase, nbytes, _of_lanes(cycles, rows, machine))
 
 
 def xla_sort(op: Op, machine: Machine) -> CostEstimate:
     """By XLA:CPU, which calls a library for each row."""
     rows, length = _sizes(op)
-    seconds = rows * length * math.log2(max(2, length)) * LIBRARY
+    cycles = rows * length * math.log2(max(2, length)) * LIBRARY
     if op.name == TOP_K:
-        seconds = rows * (length * PASSED + kept_of(op) * math.log2(max(2, length)) * KEPT)
+        cycles = rows * (length * PASSED + kept_of(op) * math.log2(max(2, length)) * KEPT)
     nbytes = sum(v.tensor.nbytes for v in (*op.operands, *op.results))
-    return CostEstimate(1.0, nbytes, _cycles(seconds, rows, machine))
+    return CostEstimate(1.0, nbytes, _of_lanes(cycles, rows, machine))
 
 
 def _sizes(op: Op) -> tuple[int, int]:
@@ -44,6 +44,6 @@ def _sizes(op: Op) -> tuple[int, int]:
     return math.prod(shape) // length, length
 
 
-def _cycles(seconds: float, rows: int, machine: Machine) -> float:
-    """Of all cores' lanes, which have a row each."""
-    return seconds / min(rows, machine.cores) / machine.lane_cycle if rows else 0.0
+def _of_lanes(cycles: float, rows: int, machine: Machine) -> float:
+    """One core's cycles as those of all cores' lanes, where a row is one core's."""
+    return cycles * machine.cycle / min(rows, machine.cores) / machine.lane_cycle if rows else 0.0

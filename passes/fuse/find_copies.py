@@ -68,7 +68,7 @@ def find_copies(loop: Op, producer: Producer) -> Copies | None:
 
 @dataclass(eq=False)
 class _Reader:
-    """count: of copies. about: ops that only move parts, or count. parts: part -> stack's place, copy."""
+    """count: of copies. about: ops that only move parts, or count. parts: part -> the read's number, copy."""
 
     loop: Op
     counter: Counter
@@ -115,7 +115,9 @@ class _Reader:
             parts = self._parts_of(op)
             if backwards is None or parts is None or not self._is_block(op.results[0]):
                 return False
-            self._add(self.reads, place, backwards, parts)
+            ordered = parts[::-1] if backwards else parts
+            self.parts |= {v: (len(self.reads), n) for n, v in enumerate(ordered)}
+            self.reads.append(Stack(place, backwards, ordered))
         for place, op in self.written.items():
             backwards = self._direction(op.operands[2:])
             joined = self._joined(op.operands[1])
@@ -124,11 +126,6 @@ class _Reader:
             self.about.add(op)
             self.writes.append(Stack(place, backwards, joined[::-1] if backwards else joined))
         return True
-
-    def _add(self, stacks: list[Stack], place: int, backwards: bool, parts: tuple[Value, ...]) -> None:
-        ordered = parts[::-1] if backwards else parts
-        stacks.append(Stack(place, backwards, ordered))
-        self.parts |= {v: (len(stacks) - 1, n) for n, v in enumerate(ordered)}
 
     def _is_block(self, v: Value) -> bool:
         """Whether it is one element of a stack, of all its copies."""

@@ -47,6 +47,12 @@ TOGETHER = "jstitch.fuse_together"
 USER = "user"
 PINNED = "pinned"
 TURNS = "turns"
+OWN = {
+    CHAIN: Reason("chain", "a chain of products is a kernel of its own"),
+    RECURRENCE: Reason("recurrence", "a loop is a kernel of its own"),
+    SORTS: Reason("sort", "a sort is a kernel of its own"),
+}
+"""Origins of patterns that are held together -> why others are apart from them."""
 LONG_SIDE = "XLA's library multiplies with the long side last, and a kernel reads that transposed"
 BOTH_TURNS = "a kernel of two turns would leave what it makes where XLA has to copy it back from"
 
@@ -243,7 +249,7 @@ def _in_order(ops: Sequence[Op], patterns: Sequence[FusionPattern], held: Held) 
 def _refusals(plan: FusionPlan, patterns: Sequence[FusionPattern], held: Held) -> Iterator[NoFuse]:
     known = {(r.producer, r.consumer): r for r in plan.refusals}
     owner = {op: n for n, p in enumerate(patterns) for op in p.ops if not is_free(op)}
-    kept = {n: p.origin for n, p in enumerate(patterns) if p.origin in (TOGETHER, CHAIN, RECURRENCE, SORTS)}
+    kept = {n: p.origin for n, p in enumerate(patterns) if p.origin in (TOGETHER, *OWN)}
     kept |= {n: PINNED for n, p in enumerate(patterns) if p.pinned is not None}
     left = dict(held.left.values())
     producers = plan.frame.producers()
@@ -296,10 +302,6 @@ def _apart(producer: Op, consumer: Op, owner: Mapping[Op, int], kept: Mapping[in
     outside = consumer if inside is producer else producer
     if kept[owner[inside]] == PINNED:
         return partition_reason(outside) or Reason(PINNED, "the saved plan has them in different kernels")
-    if kept[owner[inside]] == CHAIN:
-        return partition_reason(outside) or Reason("chain", "a chain of products is a kernel of its own")
-    if kept[owner[inside]] == RECURRENCE:
-        return partition_reason(outside) or Reason("recurrence", "a loop is a kernel of its own")
-    if kept[owner[inside]] == SORTS:
-        return partition_reason(outside) or Reason("sort", "a sort is a kernel of its own")
+    if (own := OWN.get(kept[owner[inside]])) is not None:
+        return partition_reason(outside) or own
     return partition_reason(outside) or Reason(USER, f"{together(inside.scope)} is a kernel of its own")

@@ -26,30 +26,11 @@ from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from tests.contexts import CPU, H200
 from tests.passes.product_graphs import graph_of
-from tests.passes.test_write_sorts import check_same, numbers
+from tests.passes.test_write_sorts import TYPES as TYPES_OF_FEW
+from tests.passes.test_write_sorts import check_same, drawn
 
 OPTIONS = jstitch.CompileOptions(tune="off", strict=True, verify=True)
-TYPES = (np.float32, np.float32, jnp.bfloat16, np.float16, np.int32, np.uint32, np.uint8, np.int16, np.bool_)
-
-
-def drawn(random: Random, sizes: Sequence[int]) -> tuple[Callable[..., Any], list[np.ndarray]]:
-    """One to three operands, of which one or more are keys; ascending or not, along any dimension."""
-    rank, operands = random.randint(1, 3), random.randint(1, 3)
-    shape = [random.randint(1, 6) for _ in range(rank)]
-    dim = random.randrange(rank)
-    shape[dim] = random.choice(sizes)
-    keys, kind = random.randint(1, operands), random.choice(("sort", "sort", "argsort", "descending"))
-    args = [numbers(random, tuple(shape), random.choice(TYPES)) for _ in range(operands)]
-
-    def f(*xs: Any) -> Any:
-        match kind:
-            case "argsort":
-                return jnp.argsort(xs[0], dim)
-            case "descending":
-                return jnp.sort(xs[0], dim, descending=True), jnp.argsort(xs[0], dim, descending=True)
-        return lax.sort(xs, dimension=dim, num_keys=keys)
-
-    return f, args if kind == "sort" else args[:1]
+TYPES = (*TYPES_OF_FEW, np.uint32, np.bool_)
 
 
 def kernels(f: Callable[..., Any], args: Sequence[np.ndarray]) -> list[Kernel]:
@@ -68,7 +49,7 @@ def kernels(f: Callable[..., Any], args: Sequence[np.ndarray]) -> list[Kernel]:
 def test_drawn_kernels(seed: int) -> None:
     """Rows that are ranked, rows that go by digits, and the lengths around."""
     random = Random(seed)
-    f, args = drawn(random, (10, 33, 64, 79, 80, 81, 200, 1025, 5000))
+    f, args = drawn(random, (10, 33, 64, 79, 80, 81, 200, 1025, 5000), 6, TYPES)
     check_same(jstitch.jit(f, options=OPTIONS)(*args), jax.jit(f)(*args))
     assert jstitch.last_report()[-1].kernels >= 1
 
@@ -78,7 +59,7 @@ def test_drawn_kernels(seed: int) -> None:
 )
 def test_the_kernels_loops_say_what_is_called(seed: int) -> None:
     """The interpreter exchanges neighbours; what is built calls a function."""
-    f, args = drawn(Random(5000 + seed), (2, 3, 10, 17))
+    f, args = drawn(Random(5000 + seed), (2, 3, 10, 17), 6, TYPES)
     wanted = jax.tree.leaves(jax.jit(f)(*args))
     made = kernels(f, args)
     assert all(check_kernel(kernel) == () for kernel in made)

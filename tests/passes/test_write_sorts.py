@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -43,14 +43,19 @@ def numbers(random: Random, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     return np.asarray(x, dtype)
 
 
-def drawn(random: Random) -> tuple[Callable[..., Any], list[np.ndarray]]:
-    """One to three operands, of which one or two are keys; ascending or not."""
-    size, rank, operands = random.randint(2, 9), random.randint(1, 3), random.randint(1, 3)
-    shape = [random.randint(1, 40) for _ in range(rank)]
+def drawn(
+    random: Random, sizes: Sequence[int] = range(2, 10), most: int = 40, types: Sequence[Any] = TYPES
+) -> tuple[Callable[..., Any], list[np.ndarray]]:
+    """One to three operands, of which one or more are keys; ascending or not, along any dimension.
+
+    sizes: along it. most: along others.
+    """
+    size, rank, operands = random.choice(sizes), random.randint(1, 3), random.randint(1, 3)
+    shape = [random.randint(1, most) for _ in range(rank)]
     dim = random.randrange(rank)
     shape[dim] = size
     keys, kind = random.randint(1, operands), random.choice(("sort", "argsort", "descending"))
-    args = [numbers(random, tuple(shape), random.choice(TYPES)) for _ in range(operands)]
+    args = [numbers(random, tuple(shape), random.choice(types)) for _ in range(operands)]
 
     def f(*xs: Any) -> Any:
         match kind:

@@ -39,7 +39,7 @@ from jstitch.codegen.kernel_ir import (
     Turns,
     Unless,
 )
-from jstitch.codegen.kernel_queries import is_repeated
+from jstitch.codegen.kernel_queries import array_of, is_repeated, numbers_in
 from jstitch.ir.expr import Expr
 from jstitch.ir.index import Index
 
@@ -54,7 +54,7 @@ class _Memory:
     def __init__(self, buffer: Buffer, given: np.ndarray | None = None) -> None:
         self.name = buffer.name
         dtype = buffer.type.dtype
-        self.data = np.zeros(buffer.type.size, dtype.numpy) if given is None else given.reshape(-1).copy()
+        self.data = np.zeros(buffer.type.size, dtype.numpy) if given is None else numbers_in(given).copy()
         self.compute = dtype.compute.numpy
         self.written = bytearray([given is not None]) * self.data.size
 
@@ -103,7 +103,7 @@ def interpret_kernel(
     for b in kernel.results:
         if missing := memory[b].written.count(0):
             raise KernelError(f"{b.name} has {missing} elements that nobody wrote")
-    return tuple(memory[b].data.reshape(b.type.shape) for b in kernel.results)
+    return tuple(array_of(b, memory[b].data) for b in kernel.results)
 
 
 class _Program:

@@ -39,16 +39,17 @@ class Space(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """A named tensor. `tile` is the number of elements per row step for ARENA buffers, else the size.
-
-    `offset` is in bytes, in the call's scratch or the program's arena.
-    """
+    """A named tensor; in the ARENA, rows of a step. offset: in bytes, in the call's scratch or the arena."""
 
     name: str
     type: TensorType
     space: Space
     number: int = 0
     offset: int = 0
+
+
+class InPairs(Buffer):
+    """Of complex numbers: the real and imaginary parts in turn, whose type it has."""
 
 
 @dataclass(frozen=True)

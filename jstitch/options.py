@@ -31,6 +31,7 @@ OPTIONAL_PASSES = (
         "narrow_collectives",
         "sink_collectives",
         "join_collectives",
+        "split_complex",
         "linearize_iotas",
         "roll_loops",
         "unroll_loops",

@@ -55,6 +55,7 @@ from jstitch.passes.graph.rewrite_one_hot_scatter import rewrite_one_hot_scatter
 from jstitch.passes.graph.sink_collectives import sink_collectives
 from jstitch.passes.graph.sink_products import sink_products
 from jstitch.passes.graph.sink_sums import sink_sums
+from jstitch.passes.graph.split_complex import split_complex
 from jstitch.passes.graph.swap_products import swap_products
 from jstitch.passes.graph.turn_gradients import turn_gradients
 from jstitch.passes.graph.turn_products import turn_products
@@ -79,6 +80,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     _any_target(narrow_collectives),
     _any_target(sink_collectives),
     _any_target(join_collectives),
+    _any_target(split_complex),
     _any_target(linearize_iotas),
     graph_pass("roll_loops", run_on=roll_loops, about=roll_loops),
     graph_pass("unroll_loops", run_on=unroll_loops, about=unroll_loops),

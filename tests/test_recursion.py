@@ -168,6 +168,8 @@ BOUNDED: Mapping[str, str] = {
     "jstitch.ir.verify:_verify": REGIONS,
     "jstitch.options:CompileOptions.replace": OTHER,
     "jstitch.passes.base.rewrite:_Rewriter._op": REGIONS,
+    "jstitch.passes.graph.split_complex:_ops": REGIONS,
+    "jstitch.passes.graph.split_complex:_Splitter._branches": REGIONS,
     "jstitch.passes.base.rewrite:_mapped": REGIONS,
     "jstitch.passes.explore.contracted_cycles:Contraction.cycles": OTHER,
     "jstitch.passes.explore.explore_patterns:_Explorer._reduce": HALVES,

@@ -11,6 +11,7 @@ import numpy as np
 
 from jstitch.codegen.backend import KernelCall
 from jstitch.codegen.kernel_ir import Buffer
+from jstitch.codegen.kernel_queries import array_type
 from jstitch.frontend.constants import export_type
 from jstitch.frontend.mlir import ir, stablehlo
 from jstitch.ir.graph import Op
@@ -98,7 +99,7 @@ def _emit_call(
 ) -> Sequence[ir.Value]:
     """identity: for those who look for it in StableHLO, HLO or a profile."""
     said = {f"{IDENTITY}{key}": ir.StringAttr.get(str(value)) for key, value in identity.items()}
-    results = [export_type(b.type) for b in call.results]
+    results = [export_type(array_type(b)) for b in call.results]
     operands = [*operands, _emit_cost()] if call.beside else operands
     made = ir.Operation.create(
         CALL,

@@ -9,6 +9,7 @@ import numpy as np
 from jstitch.codegen.cpu import build
 from jstitch.codegen.cpu.emit import emit
 from jstitch.codegen.kernel_ir import Kernel
+from jstitch.codegen.kernel_queries import array_type
 
 RUNS = 5
 
@@ -16,8 +17,10 @@ RUNS = 5
 def core_seconds(kernel: Kernel) -> float:
     """Of a kernel that is done with its passes, by one core: the least of a few runs, built before."""
     emitted = emit(kernel)
-    args = [np.ones(t.shape, t.dtype.numpy) for t in (kernel.args[n].type for n in emitted.operands)]
-    made = [np.empty(t.shape, t.dtype.numpy) for t in (kernel.results[n].type for n in emitted.results)]
+    args = [np.ones(t.shape, t.dtype.numpy) for t in (array_type(kernel.args[n]) for n in emitted.operands)]
+    made = [
+        np.empty(t.shape, t.dtype.numpy) for t in (array_type(kernel.results[n]) for n in emitted.results)
+    ]
     build.call(emitted.source, args, made)
     times = []
     for _ in range(RUNS):

@@ -44,8 +44,8 @@ REMEDIES: Mapping[str, str] = {
         " kernel"
     ),
     "type": (
-        "compute in a type that kernels have (bool, integers of 8 to 64 bits, floats): of complex numbers the"
-        " real and imaginary parts"
+        "compute in a type that kernels have (bool, integers of 8 to 64 bits, floats); of complex numbers by"
+        " ops that `docs/supported-ops.md` lists, or with the real and imaginary parts"
     ),
     "effect": "move the print, callback, send or unknown call before or after what should be one kernel",
     "counter": "none: XLA counts the turns of a loop, so that it need not ask the device at every turn",
@@ -89,7 +89,7 @@ REMEDIES: Mapping[str, str] = {
         " scan over blocks), make kernels pay in it"
     ),
     "cut": (
-        "write complex numbers as their real and imaginary parts, so that one kernel holds all of it;"
+        "write those of complex numbers with the real and imaginary parts, so that one kernel holds all;"
         " tune='off' keeps every pattern"
     ),
     "small": "none needed: arrays instead of scalars make kernels pay; tune='off' keeps every pattern",

@@ -69,6 +69,11 @@ class DType(enum.Enum):
         return self in (DType.C64, DType.C128)
 
     @property
+    def part(self) -> DType:
+        """The type of a complex number's real part; of other numbers their own."""
+        return {DType.C64: DType.F32, DType.C128: DType.F64}.get(self, self)
+
+    @property
     def compute(self) -> DType:
         """The type kernels compute in: f32 for the narrow floats, else the type itself."""
         return DType.F32 if self.is_float and self.itemsize < 4 else self
@@ -127,6 +132,11 @@ class TensorType:
     @property
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
+
+    @property
+    def in_memory(self) -> TensorType:
+        """The same bytes as numbers that are not complex: real and imaginary parts, in turn."""
+        return TensorType((*self.shape, 2), self.dtype.part) if self.dtype.is_complex else self
 
     def __str__(self) -> str:
         return f"tensor<{''.join(f'{d}x' for d in self.shape)}{self.dtype.value}>"

@@ -25,6 +25,7 @@ from jstitch.passes.base.rewrite import is_control
 from jstitch.passes.cost.recurrence_cost import xla_cost_of
 from jstitch.passes.fuse.convexity import waits_for_itself
 from jstitch.passes.fuse.gate import margin_of
+from jstitch.passes.fuse.stand_ins import without
 from jstitch.passes.fuse.turns_apart import turns_apart
 from jstitch.passes.graph.find_recurrence import Recurrence, find_recurrence, may_recur, takes_loops
 from jstitch.passes.lower.build_nest import CannotLowerError
@@ -57,26 +58,26 @@ class Recurrences:
 
 
 def find_recurrences(frame: Graph, context: Context) -> Recurrences:
-    """Every loop of the frame that a kernel can be."""
+    """Every loop of the frame that a kernel can be; none waits for itself by way of others."""
     if not takes_loops(context):
         return Recurrences()
     found: list[FusionPattern] = []
     refused: dict[Op, Reason] = {}
     for op in filter(may_recur, frame.ops):
-        search = _Search(frame, context, {member for p in found for member in p.ops if not is_free(member)})
-        pattern = search.around(op)
+        pattern = _Search(frame, context).around(op)
         if isinstance(pattern, Reason):
             refused[op] = pattern
         else:
             found.append(pattern)
+            frame = without(frame, pattern)
     return Recurrences(tuple(found), refused)
 
 
 class _Search:
-    """What becomes a kernel with a loop. taken: ops that are in others' kernels."""
+    """What becomes a kernel with a loop."""
 
-    def __init__(self, frame: Graph, context: Context, taken: set[Op]) -> None:
-        self.frame, self.context, self.taken = frame, context, taken
+    def __init__(self, frame: Graph, context: Context) -> None:
+        self.frame, self.context = frame, context
         self.producers, self.users = frame.producers(), frame.users()
 
     def around(self, loop: Op) -> FusionPattern | Reason:
@@ -117,7 +118,7 @@ class _Search:
     def with_repeats(self, op: Op) -> list[Op]:
         """The op, after what only repeats elements for it: such values are not worth memory."""
         makers = dict.fromkeys(self.producers[v] for v in op.operands if v in self.producers)
-        return [*(m for m in makers if build.grows(m) and m not in self.taken), op]
+        return [*(m for m in makers if build.grows(m)), op]
 
     def is_well(self, op: Op, kernel: Kernel, before: Kernel) -> bool:
         """Whether turns do not wait for what the op brings. A transpose of its own would take longer."""
@@ -235,7 +236,7 @@ class _Search:
             yield from (user for user in behind if self.may_join(user, tried))
 
     def may_join(self, op: Op, tried: set[Op]) -> bool:
-        if op in tried or op in self.taken or is_free(op):
+        if op in tried or is_free(op):
             return False
         if not all(isinstance(v.type, TensorType) for v in (*op.operands, *op.results)):
             return False

@@ -38,12 +38,11 @@ from jstitch.passes.fuse.find_recurrences import RECURRENCE, find_recurrences
 from jstitch.passes.fuse.find_sorts import SORTS, find_sorts
 from jstitch.passes.fuse.follow_pins import PinnedFrame
 from jstitch.passes.fuse.plan_layers import partition_reason
+from jstitch.passes.fuse.stand_ins import TOGETHER, first_of, put_stand_ins, stand_in
 from jstitch.passes.fuse.trim_patterns import trim
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.lower_kernel import lower_kernel
 
-TOGETHER = "jstitch.fuse_together"
-"""The stand-in's name, and the origin of its pattern."""
 USER = "user"
 PINNED = "pinned"
 TURNS = "turns"
@@ -75,7 +74,7 @@ class Held:
 
 def demanded(pattern: FusionPattern) -> Together | None:
     """The call of `fuse_together` that the pattern is, if it is one."""
-    return together(_first(pattern).scope) if pattern.origin == TOGETHER else None
+    return together(first_of(pattern).scope) if pattern.origin == TOGETHER else None
 
 
 def nothing_held(frame: Graph) -> Held:
@@ -90,7 +89,7 @@ def is_fixed(pattern: FusionPattern) -> bool:
 def hold_pinned(pinned: PinnedFrame) -> Held:
     """A saved plan's kernels, and what it leaves to XLA, are nobody's to plan."""
     held = _hold(nothing_held(pinned.frame), *pinned.patterns)
-    ops = [(_stand_in(op, op.uses, op.results) if op in pinned.left else op, op) for op in held.frame.ops]
+    ops = [(stand_in(op, op.uses, op.results) if op in pinned.left else op, op) for op in held.frame.ops]
     left = {new: (old, pinned.left[old]) for new, old in ops if new is not old}
     return replace(held, frame=replace(held.frame, ops=tuple(new for new, _ in ops)), left=left)
 
@@ -123,7 +122,7 @@ def _hold_chains(
     """All that are legal at once; one by one where they wait for each other. And why others are not held."""
     why = {chain: _why_not(held.frame, chain, context) for chain in chains}
     legal = [chain for chain in chains if why[chain] is None]
-    if has_cycle(_contracted(held, legal)[1]):
+    if has_cycle(put_stand_ins(held.frame, legal)[1]):
         for chain in legal:
             why[chain] = _why_not(held.frame, chain, context)
             held = _hold(held, chain) if why[chain] is None else held
@@ -155,10 +154,6 @@ def _groups(frame: Graph) -> dict[Together, list[Op]]:
     return {group: ops for group, ops in found.items() if len(ops) > 1}
 
 
-def _first(pattern: FusionPattern) -> Op:
-    return next(op for op in pattern.ops if not is_free(op))
-
-
 # -- legality --------------------------------------------------------------------------------------------
 
 
@@ -187,22 +182,9 @@ def _why_not_lowered(pattern: FusionPattern, target: tuple[Profile, int | None])
 
 
 def _hold(held: Held, *patterns: FusionPattern) -> Held:
-    made, ops = _contracted(held, patterns)
+    made, ops = put_stand_ins(held.frame, patterns)
     frame = replace(held.frame, ops=sort_ops(ops))
     return replace(held, frame=frame, patterns={**held.patterns, **made})
-
-
-def _contracted(held: Held, patterns: Sequence[FusionPattern]) -> tuple[dict[Op, FusionPattern], list[Op]]:
-    """A stand-in for each pattern, and the frame's ops with those, not in order yet."""
-    stand_ins = {_first(p): _stand_in(_first(p), p.inputs, p.outputs) for p in patterns}
-    inside = {op for p in patterns for op in p.ops if not is_free(op)}
-    ops = [stand_ins.get(op, op) for op in held.frame.ops if op in stand_ins or op not in inside]
-    return {stand_ins[_first(p)]: p for p in patterns}, ops
-
-
-def _stand_in(first: Op, inputs: tuple[Value, ...], outputs: tuple[Value, ...]) -> Op:
-    attrs = {"pure": True, "num_operands": len(inputs)}
-    return Op(TOGETHER, inputs, outputs, attrs).located(first)
 
 
 def release(plan: FusionPlan, held: Held) -> FusionPlan:

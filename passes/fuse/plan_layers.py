@@ -77,7 +77,7 @@ def _left(op: Op, kind: OpClass) -> Reason:
 
 
 def _type_reason(op: Op) -> Reason | None:
-    for value in (*op.operands, *op.results):
+    for value in _computed_with(op):
         match value.type:
             case OpaqueType(text):
                 return Reason("type", f"{op.name} has a value of type {text}")
@@ -93,9 +93,20 @@ def _type_reason(op: Op) -> Reason | None:
     return None
 
 
+def _computed_with(op: Op) -> tuple[Value, ...]:
+    """Its operands and results; complex numbers are read or written by parts."""
+    if lookup(op.name).part is not None:
+        return op.results
+    return op.operands if lookup(op.name).parts else (*op.operands, *op.results)
+
+
 def _table_reason(op: Op, kind: OpClass) -> Reason | None:
     definition = OPS[op.name]
-    if kind.is_elementwise and (definition.scalar is None or definition.scalar(op) is None):
+    if (
+        kind.is_elementwise
+        and not definition.parts
+        and (definition.scalar is None or definition.scalar(op) is None)
+    ):
         types = ", ".join(str(v.type) for v in op.operands)
         return Reason("expression", f"{op.name} has no kernel expression for {types}")
     if kind is OpClass.REDUCTION and (inner := _inexpressible(op)) is not None:

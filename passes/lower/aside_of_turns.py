@@ -58,8 +58,8 @@ class Aside:
         late = lane.builder([*self.rows, lane.turn], lambda c, index: self._leave(late, c.before, index))
         late.keep = lambda v, index: self._read_late(late, v, index)
         if self.divided.late:
-            for v, offset, value in lane.stacks(late, row, set(lane.stacked) - self.divided.late):
-                late.store(lane.pattern.results[v], offset, value)
+            for v, offset, values in lane.stacks(late, row, set(lane.stacked) - self.divided.late):
+                late.store(lane.pattern.results[v], offset, *values)
         if late.body:
             self.after.append(Nest((*self.rows, lane.turn), (), tuple(late.body), ()))
 

@@ -30,7 +30,6 @@ from jstitch.ir.index import (
     bounds,
     clamp,
     const,
-    delinearize,
     is_longer,
     linearize,
     mod,
@@ -47,6 +46,7 @@ from jstitch.ir.unwind import Deep, each, unwind
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.row_access import ROW_VAR, is_reduction, read_index
 from jstitch.passes.lower.divide_loops import Division
+from jstitch.passes.lower.written import InStack, InStrips, Place, Written
 
 MOST_ATOMS = 32  # of one index: reshapes and transposes in turn double it
 MOST_VALUES = 1 << 11  # of one loop: a chain of concatenates and pads doubles them at each
@@ -76,63 +76,6 @@ def literal(value: object, dtype: DType) -> Const:
 def _is_operand(atom: Atom) -> bool:
     """Whether it is an element of one of an op's operands, by number."""
     return isinstance(atom, Dynamic) and isinstance(atom.operand, int)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a materialised value lives. `rows`: ARENA tiles hold `slab` elements for each row of a step."""
-
-    buffer: Buffer
-    slab: int = 0
-
-
-@dataclass(frozen=True)
-class InPlace:
-    """A block of a larger buffer: moved by each start, clamped to [0, limit], times its stride."""
-
-    buffer: Buffer
-    moves: tuple[tuple[Value, int, int], ...]
-
-
-@dataclass(frozen=True)
-class InStrips:
-    """A buffer whose columns, from `first` on, a value has in strips. strides: of the value's dimensions."""
-
-    buffer: Buffer
-    strides: tuple[int, ...]
-    first: int
-
-    def offset(self, index: Sequence[Index]) -> Index:
-        """Where the buffer has that element of the value."""
-        found = const(self.first)
-        for e, stride in zip(index, self.strides, strict=True):
-            found = add(found, mul(e, stride))
-        return found
-
-
-@dataclass(frozen=True)
-class InStack:
-    """A larger buffer, of shape `whole`, of which a value is the part that begins at `at` of dimension `dim`.
-
-    part: the shape of that, which may be another one than the value's.
-    """
-
-    buffer: Buffer
-    whole: tuple[int, ...]
-    part: tuple[int, ...]
-    dim: int
-    at: Index
-
-    def offset(self, index: Sequence[Index], shape: Sequence[int]) -> Index:
-        """Where the buffer has that element of a value of the shape."""
-        if tuple(shape) != self.part:
-            index = delinearize(linearize(index, shape), self.part)
-        moved = (add(e, self.at) if d == self.dim else e for d, e in enumerate(index))
-        return linearize(tuple(moved), self.whole)
-
-
-Written = InPlace | InStrips | InStack | Place
-"""Memory that a value is written into, besides its own."""
 
 
 @dataclass(eq=False)
@@ -174,6 +117,13 @@ class NestBuilder:
             else:
                 self.memo[key] = yield self._compute(v, index)
         return self.memo[key]
+
+    def parts(self, v: Value, index: tuple[Index, ...], compute: bool = False) -> list[Atomic]:
+        """What memory has for that element of `v`: a scalar, or both parts of a complex number."""
+        op = self.producers.get(v)
+        if op is None or not lookup(op.name).parts:
+            return [self.value(v, index, compute)]
+        return [self.value(part, index) for part in op.operands]
 
     def _is_here(self, v: Value, place: Place, index: tuple[Index, ...]) -> bool:
         """Whether memory holds the element: a tile lacks other rows, which are computed again."""
@@ -235,9 +185,11 @@ class NestBuilder:
         """An integer scalar as an index."""
         return const(int(value.value)) if isinstance(value, Const) else var(Dynamic(value.name, ()))
 
-    def store(self, buffer: Buffer, offset: Index, value: Expr) -> None:
-        depth = max(self._depth(offset), self._inside(value))
-        self.body.append(Store(buffer, offset, value, depth))
+    def store(self, buffer: Buffer, offset: Index, *values: Expr) -> None:
+        """An element, or both parts of a complex one, side by side."""
+        for part, value in enumerate(values):
+            place = add(mul(offset, len(values)), const(part))
+            self.body.append(Store(buffer, place, value, max(self._depth(place), self._inside(value))))
 
     def let(self, value: Expr, depth: int = 0) -> Ref:
         """A name for the value, inside at least `depth` loops."""
@@ -279,6 +231,8 @@ class NestBuilder:
         definition = lookup(op.name)
         if definition.position is not None:
             return self.position(op.result.tensor.dtype, definition.position(op, index))
+        if definition.part is not None:
+            return (yield from self._part(op.operands[0], index, definition.part))
         match definition.op_class:
             case OpClass.CONSTANT if is_free(op):
                 return self._constant(op, index)
@@ -288,6 +242,17 @@ class NestBuilder:
             case OpClass.SHAPE | OpClass.INDEX if definition.cases is not None:
                 return (yield from self._choose(op, index))
         raise CannotLowerError(f"'{op.name}' cannot be computed inside another op's loop")
+
+    def _part(self, v: Value, index: tuple[Index, ...], part: int) -> Deep[Atomic]:
+        """One of the two numbers of a complex one: of what made it here, or in memory."""
+        if v in self.producers:
+            op = self.producers[v]
+            if not lookup(op.name).parts:
+                raise CannotLowerError(f"no kernel computes with complex numbers, as '{op.name}' does")
+            made: Atomic = yield self._value(op.operands[part], index)
+            return made
+        offset = linearize(read_index(index, v.shape), v.shape)
+        return self.read(self.places[v].buffer, add(mul(offset, 2), const(part)))
 
     def _constant(self, op: Op, index: tuple[Index, ...]) -> Atomic:
         """A splat, or one of a few elements, by comparing the offset with each of theirs."""

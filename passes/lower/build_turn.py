@@ -13,7 +13,8 @@ from jstitch.ir.graph import Value
 from jstitch.ir.index import Index, const, linearize
 from jstitch.ir.unwind import Deep
 from jstitch.passes.graph.find_recurrence import Carry, Recurrence, Stack
-from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder, Place
+from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder
+from jstitch.passes.lower.written import Place
 
 ELSEWHERE = "a turn needs what the turn before left at other elements"
 Begin = Callable[[Carry, tuple[Index, ...]], Ref]

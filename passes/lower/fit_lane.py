@@ -15,7 +15,7 @@ from jstitch.ir.reason import Reason
 from jstitch.ir.types import TensorType
 from jstitch.passes.lower.apply_template import TemplateError
 from jstitch.passes.lower.block_columns import block_columns
-from jstitch.passes.lower.build_nest import CannotLowerError, Place, Written
+from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.describe_template import describe_lane
 from jstitch.passes.lower.learn_room import Room
 from jstitch.passes.lower.lower_lane import LaneLowering
@@ -24,6 +24,7 @@ from jstitch.passes.lower.place_values import LaneView, Placement
 from jstitch.passes.lower.plan_shared_memory import DoesNotFit, Priority
 from jstitch.passes.lower.tile_rows import StepTile
 from jstitch.passes.lower.write_products import CONVERT
+from jstitch.passes.lower.written import Place, Written
 from jstitch.template import OpSchedule
 
 NO_ROOM = "kept values take {found} bytes of an arena of {bound}, and shrinking is switched off"

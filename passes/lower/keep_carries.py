@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from jstitch.codegen.kernel_ir import Buffer, Instr, Let, Load, Nest, Stage, Store
-from jstitch.passes.lower.build_nest import Place
+from jstitch.passes.lower.written import Place
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.ir.graph import Value
-from jstitch.passes.lower.build_nest import Place, Written
 from jstitch.passes.lower.follow_memory import Order
 from jstitch.passes.lower.loop_order import LoopOrder, loop_order
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.trace_lane import Node
+from jstitch.passes.lower.written import Place, Written
 
 
 @dataclass(eq=False, kw_only=True)

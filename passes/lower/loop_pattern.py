@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, Space
+from jstitch.codegen.kernel_queries import held
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Index, delinearize
 from jstitch.ir.ops import lookup
@@ -20,9 +21,10 @@ from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.graph.find_recurrence import Recurrence, Stack, find_recurrence, may_recur
-from jstitch.passes.lower.build_nest import CannotLowerError, Place
+from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.place_tiles import ALIGN
 from jstitch.passes.lower.quote_lines import quote_lines
+from jstitch.passes.lower.written import Place
 
 Homes = Mapping[Value, tuple[Index, ...]]
 """Of what a loop gives, and what is made of that: which element belongs to a row."""
@@ -46,8 +48,8 @@ class LoopPattern:
     tiles: list[Buffer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.args = tuple(Buffer(f"a{n}", v.tensor, Space.ARG, n) for n, v in enumerate(self.inputs))
-        made = (Buffer(f"o{n}", v.tensor, Space.RESULT, n) for n, v in enumerate(self.outputs))
+        self.args = tuple(held(f"a{n}", v.tensor, Space.ARG, n) for n, v in enumerate(self.inputs))
+        made = (held(f"o{n}", v.tensor, Space.RESULT, n) for n, v in enumerate(self.outputs))
         self.results = dict(zip(self.outputs, made, strict=True))
         self.places = {v: Place(b) for v, b in zip(self.inputs, self.args, strict=True)}
         self.around = [op for op in self.ops if not may_recur(op)]

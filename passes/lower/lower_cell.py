@@ -43,7 +43,7 @@ from jstitch.passes.base.row_access import (
     relations,
 )
 from jstitch.passes.graph.find_recurrence import Carry, Stack, may_recur
-from jstitch.passes.lower.build_nest import CannotLowerError, InStack, NestBuilder, Place
+from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder
 from jstitch.passes.lower.describe_template import template_of
 from jstitch.passes.lower.fit_lane import Arena, LaneFit, names
 from jstitch.passes.lower.group import Group, choose_steps, choose_threads
@@ -52,6 +52,7 @@ from jstitch.passes.lower.loop_pattern import LoopPattern
 from jstitch.passes.lower.place_values import LaneView, Placement
 from jstitch.passes.lower.quote_lines import quote_lines
 from jstitch.passes.lower.rewrite_ops import RewrittenOps, rewrite_ops
+from jstitch.passes.lower.written import InStack, Place
 
 LARGEST = 1 << 24  # bytes of a program's tiles: more stay in no cache from turn to turn
 TOO_LARGE = "needs {found} bytes per program for what turns go on from and make, {bound} at most"

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.codegen.kernel_ir import Buffer, Kernel, Lane, Phase, Space
+from jstitch.codegen.kernel_queries import held
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import Update
 from jstitch.passes.base.profile import Profile
-from jstitch.passes.lower.build_nest import CannotLowerError, InPlace, InStrips, Place, Written
+from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.cut_rows import RowsPart, cut_rows, rest_apart
 from jstitch.passes.lower.describe_template import template_of
 from jstitch.passes.lower.fit_lane import LaneFit, Placed
@@ -31,6 +32,7 @@ from jstitch.passes.lower.order_scratch import order_scratch
 from jstitch.passes.lower.place_tiles import ALIGN, Tiles, tile_priority
 from jstitch.passes.lower.place_values import LaneView
 from jstitch.passes.lower.plan_shared_memory import Priority
+from jstitch.passes.lower.written import InPlace, InStrips, Place, Written
 from jstitch.template import OpSchedule, Template
 
 
@@ -106,8 +108,8 @@ class _KernelLowering:
     def run(self) -> Kernel:
         self.producers = {v: op for op in self.grouping.ops for v in op.results}
         self.order = {op: n for n, op in enumerate(self.grouping.ops)}
-        args = tuple(Buffer(f"a{n}", v.tensor, Space.ARG, n) for n, v in enumerate(self.inputs))
-        results = tuple(Buffer(f"o{n}", v.tensor, Space.RESULT, n) for n, v in enumerate(self.outputs))
+        args = tuple(held(f"a{n}", v.tensor, Space.ARG, n) for n, v in enumerate(self.inputs))
+        results = tuple(held(f"o{n}", v.tensor, Space.RESULT, n) for n, v in enumerate(self.outputs))
         scratch, scratch_bytes = self._scratch()
         self.places |= {v: Place(b) for v, b in zip(self.inputs, args, strict=True)}
         by_result = {u.op.result: u for u in self.updates}

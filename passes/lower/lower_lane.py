@@ -12,7 +12,6 @@ from jstitch.codegen.merge_loops import merge_loops
 from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import ROWS
-from jstitch.passes.lower.build_nest import Place
 from jstitch.passes.lower.cut_rows import RowsPart
 from jstitch.passes.lower.follow_memory import Order, follow_memory
 from jstitch.passes.lower.lane_context import LaneContext
@@ -30,6 +29,7 @@ from jstitch.passes.lower.trace_lane import Node
 from jstitch.passes.lower.unroll_and_jam import jam, jammed_turns
 from jstitch.passes.lower.write_nest import NestWriter, inits
 from jstitch.passes.lower.write_out_turns import write_out_turns
+from jstitch.passes.lower.written import Place
 
 MOST_PIECES = 16  # of a nest that is cut at seams along two loops
 

@@ -28,6 +28,7 @@ from jstitch.codegen.kernel_ir import (
     Space,
     Stage,
 )
+from jstitch.codegen.kernel_queries import numbers_each
 from jstitch.ir.expr import Ref, index_refs, numbers
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import FloorDiv, Index, Mod, Var, add, atoms, linearize, mul, var
@@ -113,8 +114,9 @@ def _accesses(lane: Lane) -> tuple[int, int]:
             apart += any(_divides(e, inner) for e in numbers(i.value))
         elif i.buffer.space is Space.ARG or TURN in variables_of(i.offset):
             step = next((k for a, k in i.offset.terms if isinstance(a, Var) and a.name == inner), 0)
-            near += step == 1 and not _divides(i.offset, inner)
-            apart += step > 1 or _divides(i.offset, inner)
+            each = numbers_each(i.buffer)
+            near += step == each and not _divides(i.offset, inner)
+            apart += step > each or _divides(i.offset, inner)
     return near, apart
 
 
@@ -154,15 +156,15 @@ class _InCache(TurnLane):
         stored = self.stacks(turn, row)
         end = self.builder(self.rows, lambda c, index: self.at_end(c, index, turn, end, memory), at_end=True)
         homes = self.homes(row)
-        last = [(v, end.value(v, homes[v])) for v in self.ends]
+        last = [(v, end.parts(v, homes[v])) for v in self.ends]
         after = self.afters(turn)
-        for v, offset, value in stored:
-            turn.store(self.pattern.results[v], offset, value)
+        for v, offset, values in stored:
+            turn.store(self.pattern.results[v], offset, *values)
         for c, value in after.items():
             turn.store(memory[c], row, value)
-        for v, value in last:
+        for v, values in last:
             if self.pattern.results[v] not in memory.values():
-                end.store(self.pattern.results[v], linearize(homes[v], v.shape), value)
+                end.store(self.pattern.results[v], linearize(homes[v], v.shape), *values)
         stages = [
             *self.stage("what the first turn goes on from", self.start(turn, row, memory, held)),
             *self.stage("a turn", turn.body, self.turn),

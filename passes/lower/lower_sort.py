@@ -40,10 +40,11 @@ from jstitch.ir.reason import Reason
 from jstitch.ir.types import DType, TensorType
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.sort_order import TOP_K, dim_of, kept_of, may_sort, order_of
-from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder, Place
+from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder
 from jstitch.passes.lower.place_tiles import ALIGN
 from jstitch.passes.lower.quote_lines import quote_lines
 from jstitch.passes.lower.sort_words import HALF, LOW, sort_words
+from jstitch.passes.lower.written import Place
 
 ELEMENT, TURN, PAIR = "e", "t", "k"
 LONGEST = 1 << 24  # items of a row: 16 bytes for each of them are a program's

@@ -21,12 +21,12 @@ from jstitch.ir.ops import OpClass, lookup
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import ROWS, is_reduction
-from jstitch.passes.lower.build_nest import Place
 from jstitch.passes.lower.cut_rows import RowsPart
 from jstitch.passes.lower.form_groups import HELD, PARTIAL
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.trace_lane import Loops, Node, Trace, cone
 from jstitch.passes.lower.write_products import left_of
+from jstitch.passes.lower.written import Place
 
 GATHER = "stablehlo.gather"
 ONE_BY_ONE = 32  # values that are kept after a look at each; then so many more at a time

@@ -69,12 +69,11 @@ class TurnLane:
 
     def stacks(
         self, builder: TurnBuilder, row: Index, but: Collection[Value] = ()
-    ) -> list[tuple[Value, Index, Atomic]]:
+    ) -> list[tuple[Value, Index, list[Atomic]]]:
         """What a turn leaves for good: of which output, where, and what. but: outputs that are left out."""
         found = []
         for number in range(self.pattern.leaves_a_turn):
             homes = self.homes(row, number)
             for v in (v for v in self.stacked if v not in but):
-                value = builder.value(v, homes[v])
-                found.append((v, linearize(homes[v], v.shape), value))
+                found.append((v, linearize(homes[v], v.shape), builder.parts(v, homes[v])))
         return found

@@ -108,12 +108,12 @@ class InRegisters(TurnLane):
             aside.leave(row)
         end = self.builder(rows, at_end, at_end=True)
         for v in self.ends:
-            end.store(self.pattern.results[v], linearize(homes[v], v.shape), end.value(v, homes[v]))
+            end.store(self.pattern.results[v], linearize(homes[v], v.shape), *end.parts(v, homes[v]))
         after = self.afters(builder)
         if aside is not None:
             aside.end()
-        for v, offset, value in stored:
-            builder.store(self.pattern.results[v], offset, value)
+        for v, offset, values in stored:
+            builder.store(self.pattern.results[v], offset, *values)
         self.accumulators += variables.values()
         goes_on = self.go_on(builder, variables, after, inside)
         return [replace(i, depth=len(rows)) for i in end.body], goes_on

@@ -189,15 +189,15 @@ class NestWriter:
 
     def _store(self, n: Node, row: Index) -> None:
         index = self.index(n.value.shape, row)
-        name = self.builder.value(n.value, index, compute=True)
+        values = self.builder.parts(n.value, index, compute=True)
         offset = linearize(index, n.value.shape)
         if n.value in self.lane.view.stored and n.value in self.lane.stores:
-            self.builder.store(self.lane.stores[n.value].buffer, offset, name)
+            self.builder.store(self.lane.stores[n.value].buffer, offset, *values)
         for block in self.lane.written.get(n.value, ()):
-            self.builder.store(block.buffer, self.builder.moved(block, index, n.value.shape), name)
+            self.builder.store(block.buffer, self.builder.moved(block, index, n.value.shape), *values)
         if n.value in self.lane.tiles:
             place = self.lane.tiles[n.value]
-            self.builder.store(place.buffer, self.builder.tile_offset(offset, n.value, place), name)
+            self.builder.store(place.buffer, self.builder.tile_offset(offset, n.value, place), *values)
 
     def _reduce(self, n: Node, row: Index) -> None:
         elements = [self.builder.value(v, self.index(v.shape, row)) for v in data_operands(n.op)]

@@ -30,6 +30,7 @@ from jstitch.codegen.kernel_ir import (
     Nest,
     Store,
 )
+from jstitch.codegen.kernel_queries import numbers_each
 from jstitch.codegen.map_kernel import map_lanes
 from jstitch.codegen.move_indices import changed, indices
 from jstitch.ir.index import Atom, Index, Var, add, atoms, const, mul, substitute, var
@@ -76,11 +77,13 @@ def _across(nest: Nest) -> tuple[int, int] | None:
         if loop.var.name == ROW or not (_is_plain(loop) and _is_plain(inner)) or inner.hi <= SHORT:
             continue
         reads = [a for a in accesses if isinstance(a, Load)]
-        read = [a for a in reads if _is_across(a.offset, loop.var, inner.var)]
-        spread = [a for a in accesses if dict(a.offset.terms).get(loop.var, 0) not in (0, 1)]
+        read = [a for a in reads if _is_across(a, loop.var, inner.var)]
+        spread = [
+            a for a in accesses if dict(a.offset.terms).get(loop.var, 0) not in (0, numbers_each(a.buffer))
+        ]
         if not read or len(spread) > len(read) or not _is_free(nest, loop.var, inner.var):
             continue
-        block = CACHE_LINE // max(a.buffer.type.dtype.itemsize for a in read)
+        block = CACHE_LINE // max(a.buffer.type.dtype.itemsize * numbers_each(a.buffer) for a in read)
         if loop.hi >= block:
             return place, block
     return None
@@ -90,10 +93,10 @@ def _is_plain(loop: Loop) -> bool:
     return type(loop) is Loop and loop.lo == 0 and loop.each == 1
 
 
-def _is_across(e: Index, along: Var, across: Var) -> bool:
+def _is_across(i: Load, along: Var, across: Var) -> bool:
     """Whether neighbours in memory are turns of the one loop, and lines apart turns of the other."""
-    steps = dict(e.terms)
-    return steps.get(along) == 1 and abs(steps.get(across, 0)) >= SHORT
+    steps, each = dict(i.offset.terms), numbers_each(i.buffer)
+    return steps.get(along) == each and abs(steps.get(across, 0)) >= SHORT * each
 
 
 def _is_free(nest: Nest, *loops: Var) -> bool:

@@ -23,7 +23,8 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPlan, is_free
 from jstitch.passes.fuse.check_plan import check_plan
 from jstitch.passes.fuse.contract_patterns import contract_patterns
-from jstitch.passes.fuse.hold_together import TOGETHER, demanded
+from jstitch.passes.fuse.hold_together import demanded
+from jstitch.passes.fuse.stand_ins import TOGETHER
 from jstitch.passes.pipeline import run
 from jstitch.passes.plan_frame import plan_frame
 from tests.contexts import CPU, CPU_PROFILE

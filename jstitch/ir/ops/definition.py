@@ -54,6 +54,8 @@ class OpDef:
     cases: shape and index ops. (op, result index) -> where the element comes from: the first Case whose
         conditions hold; the last one has none. A Dynamic atom names an operand by its number.
     position: iota only. (op, result index) -> the element's value.
+    part: of ops that take complex numbers apart, which of the two parts they take. parts: whether the op
+        makes a complex number of two.
     identity: ops that combine a reduction only. The value that changes nothing, for an element type.
     reassociated: the function that computes it on floats, free to be vectorised where it accumulates.
     in_place: XLA writes the result in the first operand's memory; a kernel would copy all of it.
@@ -72,6 +74,8 @@ class OpDef:
     result_dtype: Literal["operands", "bool", "own"] = "operands"
     cases: Callable[[Op, tuple[Index, ...]], tuple[Case, ...]] | None = None
     position: Callable[[Op, tuple[Index, ...]], Index] | None = None
+    part: int | None = None
+    parts: bool = False
     identity: Callable[[DType], float | int | bool] | None = None
     reassociated: str | None = None
     in_place: bool = False

@@ -168,9 +168,26 @@ _light(
     rounded=_square("mul_rounded"),
 )
 _light("chlo.conj", np.conj, itself)
-_light("stablehlo.real", np.real, result_dtype="own")
-_light("stablehlo.imag", np.imag, result_dtype="own")
-_light("stablehlo.complex", special.make_complex, result_dtype="own")
+for _part, _function in enumerate((np.real, np.imag)):
+    define(
+        OpDef(
+            f"stablehlo.{_function.__name__}",
+            OpClass.LIGHT,
+            n.elementwise(_function),
+            scalar=lambda op: itself,
+            result_dtype="own",
+            part=_part,
+        )
+    )
+define(
+    OpDef(
+        "stablehlo.complex",
+        OpClass.LIGHT,
+        n.elementwise(special.make_complex),
+        result_dtype="own",
+        parts=True,
+    )
+)
 
 _light(
     "stablehlo.add",

@@ -29,6 +29,8 @@ def _has_kernel_form(definition: OpDef) -> bool:
     """Whether an elementwise op has an expression for some type; one that depends on attributes has."""
     if not definition.op_class.is_elementwise:
         return True
+    if definition.parts:
+        return True
     if definition.scalar is None:
         return False
     for dtype in (DType.F32, DType.S32, DType.BOOL):

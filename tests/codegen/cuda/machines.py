@@ -8,6 +8,7 @@ import numpy as np
 
 from jstitch.codegen.cuda.emit import Emitted
 from jstitch.codegen.kernel_ir import Buffer, Kernel
+from jstitch.codegen.kernel_queries import array_of, numbers_in
 
 RunLaunch = Callable[[int, list[np.ndarray]], None]
 """Runs launch `n` of a source on flat arrays in the order of its parameters, in place."""
@@ -17,13 +18,13 @@ def run_kernel(
     kernel: Kernel, emitted: Emitted, args: Sequence[np.ndarray], run: RunLaunch
 ) -> tuple[np.ndarray, ...]:
     """The kernel's results. Memory that nobody wrote yet holds 0xff bytes."""
-    memory = {b: np.asarray(a).reshape(-1).copy() for b, a in zip(kernel.args, args, strict=True)}
+    memory = {b: numbers_in(np.asarray(a)).copy() for b, a in zip(kernel.args, args, strict=True)}
     for n, buffers in enumerate(emitted.made.buffers):
         operands = [memory[b] for b in buffers.operands]
         for k, b in enumerate(buffers.results):
             memory[b] = operands[buffers.aliases[k]] if k in buffers.aliases else _poisoned(b)
         run(n, [*operands, *(memory[b] for b in buffers.results)])
-    return tuple(memory[b].reshape(b.type.shape) for b in kernel.results)
+    return tuple(array_of(b, memory[b]) for b in kernel.results)
 
 
 def _poisoned(b: Buffer) -> np.ndarray:

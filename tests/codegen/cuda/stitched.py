@@ -28,6 +28,7 @@ from jstitch.codegen.cuda.ptx_text import entry_name
 from jstitch.codegen.cuda.simulate import simulate_launch
 from jstitch.codegen.cuda.source import CudaSource, Launch
 from jstitch.codegen.kernel_ir import Kernel
+from jstitch.codegen.kernel_queries import array_type
 from jstitch.device_spec import find_spec
 from jstitch.frontend import rewrite
 from jstitch.frontend.dump import open_dump
@@ -183,9 +184,8 @@ def on_cpu(kernel: Kernel, args: Arrays) -> Arrays:
     emitted = cpu_emit(kernel)
     given = [np.array(a, order="C") for a in args]
     shared = {r: given[a] for r, a in kernel.aliases.items()}
-    results = [
-        shared.get(n, np.empty(b.type.shape, b.type.dtype.numpy)) for n, b in enumerate(kernel.results)
-    ]
+    kinds = map(array_type, kernel.results)
+    results = [shared.get(n, np.empty(t.shape, t.dtype.numpy)) for n, t in enumerate(kinds)]
     cpu_build.call(
         emitted.source, [given[k] for k in emitted.operands], [results[k] for k in emitted.results]
     )

@@ -74,6 +74,10 @@ class Profile:
     narrow_tiles: bool = False
     machine: Machine = field(default_factory=Machine)
 
+    def program_count(self, work: int) -> int:
+        """Programs that share elements of light work."""
+        return min(self.max_programs, max(1, work // self.program_work))
+
     def column_programs(self, rows: int, step: int, work: int) -> int:
         """Programs that share `rows` rows, `step` at a time, and have column accumulators of their own."""
         most = max(8, min(self.max_programs, rows // self.partial_rows))

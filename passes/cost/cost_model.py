@@ -31,8 +31,9 @@ from jstitch.passes.cost.seam_work import division_work, seam_work
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.cost.turned_reads import is_turned, turned_reads
 from jstitch.passes.cost.xla_turns import is_dear, xla_turns
-from jstitch.passes.lower.form_groups import PARTIAL, Grouping, form_groups
+from jstitch.passes.lower.form_groups import Grouping, form_groups
 from jstitch.passes.lower.group import Group
+from jstitch.passes.lower.recompute_cost import PARTIAL
 from jstitch.passes.lower.rewrite_ops import rewrite_ops
 
 # What XLA's library takes for a product: to start threads, of a multiplication, of an element of the result,

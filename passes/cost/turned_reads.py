@@ -18,7 +18,7 @@ from jstitch.ir.ops import lookup
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.remember import per_object
 from jstitch.passes.base.row_access import data_operands, is_reduction
-from jstitch.passes.lower.form_groups import PARTIAL
+from jstitch.passes.lower.recompute_cost import PARTIAL
 
 
 class Way(enum.Enum):

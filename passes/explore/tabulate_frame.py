@@ -24,7 +24,8 @@ from jstitch.passes.base.row_access import Access, data_operands, is_reduction, 
 from jstitch.passes.cost.cost_model import CostEstimate, work, xla_work
 from jstitch.passes.cost.xla_turns import is_dear, xla_repeats
 from jstitch.passes.fuse.plan_layers import partition_reason
-from jstitch.passes.lower.form_groups import RECOMPUTE, RECOMPUTE_SCALAR
+from jstitch.passes.lower.form_groups import RECOMPUTE_SCALAR
+from jstitch.passes.lower.recompute_cost import RECOMPUTE
 
 CONE = 128  # ops of one kernel of XLA's that are looked at
 UNBOUNDED = 1 << 62

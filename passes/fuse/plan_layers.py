@@ -104,7 +104,7 @@ def _table_reason(op: Op, kind: OpClass) -> Reason | None:
     definition = OPS[op.name]
     if (
         kind.is_elementwise
-        and not definition.parts
+        and not definition.is_of_complex
         and (definition.scalar is None or definition.scalar(op) is None)
     ):
         types = ", ".join(str(v.type) for v in op.operands)

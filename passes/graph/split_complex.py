@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-
-from networkx.utils import UnionFind
+from itertools import pairwise
 
 from jstitch.ir.graph import Graph, Op, Value
+from jstitch.ir.node_graph import connected_parts
 from jstitch.ir.ops import OpClass, lookup
 from jstitch.ir.ops.complex_parts import (
     Number,
@@ -46,19 +46,20 @@ def split_complex(graph: Graph) -> Graph:
 
 def _choose(graph: Graph) -> frozenset[Value]:
     """Complex values that are computed with, and all that are moved to them or from them."""
-    ties, computed = UnionFind(), set[Value]()
+    ties, computed = list[Sequence[Value]](), set[Value]()
     for op in _ops(graph):
         values = [v for v in (*op.operands, *op.results) if is_complex(v)]
         if is_control(op):
-            for tied in filter(None, _tied(op)):
-                ties.union(*tied)
+            ties += filter(None, _tied(op))
         elif values and has_rule(op):
             if only_moves(op):
-                ties.union(*values)
+                ties.append(values)
             elif lookup(op.name).op_class is not OpClass.CONSTANT:
                 computed.update(values)
-    roots = {ties[v] for v in computed}
-    return frozenset(v for v in ties if ties[v] in roots)
+    if not computed:
+        return frozenset()
+    parts = connected_parts(computed, (pair for tied in ties for pair in pairwise(tied)))
+    return frozenset(v for part in parts if not part.isdisjoint(computed) for v in part)
 
 
 def _ops(graph: Graph) -> Iterator[Op]:

@@ -18,8 +18,8 @@ from jstitch.ir.ops.build import grows
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.base.row_access import ROWS, Reduction, is_reduction, reduction
-from jstitch.passes.lower.form_groups import PARTIAL
 from jstitch.passes.lower.group import Group
+from jstitch.passes.lower.recompute_cost import PARTIAL
 from jstitch.template import Attr, OpSchedule, Scope, Template
 
 WARP = 32

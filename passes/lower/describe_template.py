@@ -15,9 +15,9 @@ from types import MappingProxyType
 from jstitch.ir.graph import Value
 from jstitch.passes.base.row_access import prefix_rank
 from jstitch.passes.lower.apply_template import WARP
-from jstitch.passes.lower.form_groups import PARTIAL
 from jstitch.passes.lower.group import Group
 from jstitch.passes.lower.place_values import Placement
+from jstitch.passes.lower.recompute_cost import PARTIAL
 from jstitch.template import Attr, OpSchedule, Scope, Template, Tile
 
 

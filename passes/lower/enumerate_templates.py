@@ -21,8 +21,8 @@ from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.lower.apply_template import WARP, RowChoice, row_choice
 from jstitch.passes.lower.describe_template import row_attrs
-from jstitch.passes.lower.form_groups import PARTIAL
 from jstitch.passes.lower.form_pattern import FormedPattern
+from jstitch.passes.lower.recompute_cost import PARTIAL
 from jstitch.template import Attr, OpSchedule, Scope, Template, Tile
 
 MOST_TOGGLED = 3  # ops whose every combination of S and not is tried; with more of them, one at a time

@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from jstitch.codegen.intrinsics import cpu_cpi
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.ir.types import TensorType
@@ -33,17 +32,16 @@ from jstitch.passes.base.row_access import (
     relations,
 )
 from jstitch.passes.lower.group import Group, choose_short_rows, choose_steps, choose_threads, share_long_sums
-from jstitch.passes.lower.lengthen_rows import candidate_rows, lengthen_rows
+from jstitch.passes.lower.lengthen_rows import candidate_rows, fewer_rows, lengthen_rows
 from jstitch.passes.lower.raise_levels import RowFlow, raise_levels
-from jstitch.passes.lower.small_parts import SMALL, OpCost, small_parts, update_costs
+from jstitch.passes.lower.recompute_cost import PARTIAL, RECOMPUTE, costs_of, repeated_values
+from jstitch.passes.lower.small_parts import SMALL, small_parts, update_costs
 from jstitch.passes.lower.spread_rows import spread_rows
 
-PARTIAL = "jstitch.partial_reduce"
 HELD = "held"  # attribute of an op that changes nothing: what it reads from memory is worth a tile
 APART = "apart"  # attribute of a shape op: its result need not be cut into the rows of its operand
 
 RECOMPUTE_SCALAR = 200.0
-RECOMPUTE = 24.0  # cycles per element up to which an elementwise chain is rather computed twice than spilled
 REPEATED = 4.0  # the same where it is computed again for every row
 PHASES = 4.0  # what a spill must save, in phases
 
@@ -65,6 +63,10 @@ class Grouping:
     level_of: dict[Op, int] = field(default_factory=dict)
     spilled: set[Value] = field(default_factory=set)
 
+    @property
+    def levels(self) -> int:
+        return len(set(self.level_of.values()))
+
 
 def form_groups(
     ops: Sequence[Op],
@@ -72,13 +74,40 @@ def form_groups(
     profile: Profile,
     fix: Callable[[Mapping[Op, Group]], None] | None = None,
     strips: Mapping[Op, Strips] | None = None,
+    longer: bool = True,
 ) -> Grouping:
     """Groups, levels and spills of a pattern whose ops (in program order) are all supported.
 
     fix: may set the step, programs and threads of the groups that ops are in. strips: that ops are in, and
-    that are not to be cut.
+    that are not to be cut. longer: a CPU's rows may be as long as it takes to have few levels.
     """
-    groups = _grow_groups(ops, profile, strips or {})
+    formed = partial(_form, ops, outputs, profile, fix, strips or {})
+    found = formed(None)
+    if not longer or fix is not None or strips or not _may_be_longer(found, profile):
+        return found
+    ways = [found, *(formed(rows) for rows in fewer_rows(ops, profile))]
+    return min(ways, key=lambda way: way.levels)
+
+
+def _may_be_longer(grouping: Grouping, profile: Profile) -> bool:
+    """Whether a CPU's programs wait for each other, and not for what all of them add up."""
+    return (
+        grouping.levels > 1
+        and profile.machine.device is None
+        and all(op.name != PARTIAL for op in grouping.ops)
+    )
+
+
+def _form(
+    ops: Sequence[Op],
+    outputs: Collection[Value],
+    profile: Profile,
+    fix: Callable[[Mapping[Op, Group]], None] | None,
+    strips: Mapping[Op, Strips],
+    most: int | None,
+) -> Grouping:
+    """most: rows of a group, None: as many as there can be."""
+    groups = _grow_groups(ops, profile, strips, most)
     group_of = {op: g for g in groups for op in g.ops}
     choose_steps(groups)
     choose_short_rows(groups, outputs)
@@ -104,7 +133,9 @@ def _only_moves(op: Op) -> bool:
     return same and lookup(op.name).op_class is OpClass.SHAPE
 
 
-def _grow_groups(ops: Sequence[Op], profile: Profile, strips: Mapping[Op, Strips]) -> list[Group]:
+def _grow_groups(
+    ops: Sequence[Op], profile: Profile, strips: Mapping[Op, Strips], most: int | None
+) -> list[Group]:
     repeats = [op for op in ops if not is_free(op) and _is_loose(op)]
     loose = {v for op in ops if is_free(op) for v in op.results}.union(*(op.results for op in repeats))
     remaining = {op: None for op in ops if not is_free(op)}
@@ -128,7 +159,7 @@ def _grow_groups(ops: Sequence[Op], profile: Profile, strips: Mapping[Op, Strips
     for seed in seeds:
         while remaining and (producer.get(seed) in remaining or _row_users(seed, users, remaining)):
             found = strips.get(producer[seed]) if seed in producer else None
-            group = _grow(seed, users, producer, remaining, numbers, crossed, profile, found)
+            group = _grow(seed, users, producer, remaining, numbers, crossed, profile, found, most)
             if group is None or not group.ops:
                 break
             groups.append(group)
@@ -165,6 +196,7 @@ def _grow(
     crossed: set[Value],
     profile: Profile,
     strips: Strips | None,
+    most: int | None,
 ) -> Group | None:
     """The largest group around `seed` with the finest rows that all its reductions allow."""
 
@@ -172,7 +204,7 @@ def _grow(
         return spread_rows(seed, rows, users, producer, remaining, numbers)
 
     for rows in candidate_rows(seed.shape):
-        if strips is not None and rows > strips.count:
+        if (strips is not None and rows > strips.count) or (most is not None and rows > most):
             continue
         found = walk(rows)
         if found is None:
@@ -246,55 +278,6 @@ def _combine_group(combine: Op, users: Sequence[Op], group_of: Mapping[Op, Group
     return Group(1, set(), max(v.tensor.size for v in combine.operands), profile)
 
 
-def _recompute_cost(op: Op, known: Mapping[Value, float], on_cpu: bool) -> float:
-    """Cycles per element to compute the op again; inf behind a reduction. A load costs 1.
-
-    A CPU's sines and powers take several times a GPU's, and one element looked up keeps a loop from vectors.
-    """
-    definition = lookup(op.name)
-    if definition.op_class is OpClass.REDUCTION or op.name == PARTIAL:
-        return math.inf
-    cycles = 0.0
-    if definition.op_class.is_elementwise:
-        cycles = max(definition.cpi, cpu_cpi(definition)) if on_cpu else definition.cpi
-    elif on_cpu and _looks_up(op):
-        cycles = RECOMPUTE
-    return cycles + sum(known.get(v, 1.0) for v in dict.fromkeys(op.operands))
-
-
-def _costs_of(grouping: Grouping) -> OpCost:
-    """What ops cost on the machine."""
-    machines = {group.profile.machine.device for group in grouping.group_of.values()}
-    return partial(_recompute_cost, on_cpu=machines == {None})
-
-
-def _looks_up(op: Op) -> bool:
-    """Whether neighbours in a row are elements from anywhere."""
-    rank = op.results[0].tensor.rank
-    return rank > 0 and rank - 1 not in op.attrs.get("offset_dims", (rank - 1,))
-
-
-def _repeated(ops: Sequence[Op], op_cost: OpCost) -> set[Value]:
-    """Elementwise values of which slices, such as a window's, overlap: dear to compute for each."""
-    cost: dict[Value, float] = {}
-    for op in ops:
-        own = 1.0 if op.name == PARTIAL or is_reduction(op) else op_cost(op, cost)
-        cost.update(dict.fromkeys(op.results, own))
-    times: dict[Value, float] = {}  # how often each element is computed
-    found: set[Value] = set()
-    for op in reversed(ops):
-        kind, result = lookup(op.name).op_class, op.results[0]
-        if kind.is_elementwise and (times.get(result, 1.0) - 1) * cost[result] >= RECOMPUTE:
-            found.add(result)
-        own = 1.0 if result in found else times.get(result, 1.0)
-        for v in op.operands:
-            if kind is OpClass.SHAPE and result.tensor.size < v.tensor.size:
-                times[v] = times.get(v, 0.0) + own * result.tensor.size / v.tensor.size
-            else:
-                times[v] = max(times.get(v, 0.0), 1.0 if is_reduction(op) else own)
-    return found
-
-
 def _assign_levels(grouping: Grouping, once: Collection[Value]) -> Grouping:
     """The level of every op: one more than that of any spill it reads, directly or by inlining.
 
@@ -305,8 +288,8 @@ def _assign_levels(grouping: Grouping, once: Collection[Value]) -> Grouping:
     cost: dict[Value, float] = {}  # cycles per element to compute it again from inputs and spills
     ready: dict[Value, int] = {}  # the first level at which that is possible
     rows: dict[Op, list[Op]] = {}  # what reads the rows of an op inside one program
-    op_cost = _costs_of(grouping)
-    repeated = _repeated(grouping.ops, op_cost)
+    op_cost = costs_of(grouping.group_of.values())
+    repeated = repeated_values(grouping.ops, op_cost)
 
     def edge_level(op: Op, value: Value, access: Access) -> int:
         source = maker.get(value)
@@ -351,7 +334,7 @@ def _assign_levels(grouping: Grouping, once: Collection[Value]) -> Grouping:
 def _spill_between_levels(grouping: Grouping) -> None:
     """Row-to-row edges that cross levels: what is dear to compute again, even from spills, is spilled too."""
     level, group_of, spilled = grouping.level_of, grouping.group_of, grouping.spilled
-    op_cost = _costs_of(grouping)
+    op_cost = costs_of(grouping.group_of.values())
     cost: dict[Value, float] = {}
     maker: dict[Value, Op] = {}
     for op in grouping.ops:

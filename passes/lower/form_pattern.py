@@ -38,11 +38,15 @@ def form_pattern(
     profile: Profile,
     updates: Sequence[Update] = (),
     template: Template | None = None,
+    longer: bool = True,
 ) -> FormedPattern:
-    """The ops (in program order) in groups, as the template says. Raises TemplateError."""
+    """The ops (in program order) in groups, as the template says. longer: see form_groups.
+
+    Raises TemplateError.
+    """
     found = rewrite_ops(ops, outputs, profile, updates, asked_columns(template))
     fix = None if template is None else partial(fix_groups, template, found.labels)
-    grouping = form_groups(found.ops, found.outputs, profile, fix, found.strips)
+    grouping = form_groups(found.ops, found.outputs, profile, fix, found.strips, longer)
     labels = label_partials(grouping.ops, found.labels)
     shared = None if template is None else shared_values(template, labels)
     return FormedPattern(grouping, labels, shared, found.turned)

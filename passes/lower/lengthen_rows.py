@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from jstitch.ir.graph import Op, Value
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import is_reduction
 
+ROW_BYTES = 1 << 15  # of a value's row, several of which stay in a core's nearest caches
 SHORT = 16  # elements of a row, in which a loop's vectors are mostly empty
 
 
@@ -37,7 +38,17 @@ def lengthen_rows(
         return rows
     if any(map(is_reduction, ops)):
         return rows
-    programs = min(profile.max_programs, max(1, largest // profile.program_work))
+    programs = profile.program_count(largest)
     fewer = (n for n in candidate_rows(seed.shape) if programs <= n < rows and largest // n >= SHORT)
     alike = (n for n in fewer if (again := walk(n)) is not None and again[0] == ops)
     return next(alike, rows)
+
+
+def fewer_rows(ops: Sequence[Op], profile: Profile) -> list[int]:
+    """Into how many rows the largest values can be cut, the finest first; enough for its programs."""
+    largest = max((v.tensor.size for op in ops for v in op.results), default=0)
+    nbytes = max((v.tensor.nbytes for op in ops for v in op.results), default=0)
+    least = max(profile.program_count(largest), nbytes // ROW_BYTES)
+    shapes = dict.fromkeys(v.shape for op in ops for v in op.results if v.tensor.size == largest)
+    found = {rows for shape in shapes for rows in candidate_rows(shape)}
+    return sorted((rows for rows in found if least <= rows < largest), reverse=True)

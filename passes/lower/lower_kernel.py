@@ -65,14 +65,21 @@ def lower_kernel(
             raise CannotLowerError("the kernel of a loop writes no part of a larger tensor")
         return lower_recurrence(name, ops, inputs, outputs, profile, arena_bytes)
     bounded = profile if arena_bytes is None else replace(profile, arena_bytes=arena_bytes)
+    own = name, inputs, outputs, profile, arena_bytes, share, shrink, updates
     formed = form_pattern(ops, outputs, bounded, updates, template)
-    return _KernelLowering(name, formed, inputs, outputs, profile, arena_bytes, share, shrink, updates).run()
+    try:
+        return _KernelLowering(formed, *own).run()
+    except CannotLowerError:
+        again = form_pattern(ops, outputs, bounded, updates, template, longer=False)
+        if again.grouping.levels == formed.grouping.levels:
+            raise
+        return _KernelLowering(again, *own).run()
 
 
 @dataclass(eq=False)
 class _KernelLowering:
-    name: str
     formed: FormedPattern
+    name: str
     inputs: Sequence[Value]
     outputs: Sequence[Value]
     profile: Profile

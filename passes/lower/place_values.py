@@ -12,23 +12,25 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Index
-from jstitch.ir.ops import OpClass, lookup
+from jstitch.ir.ops import OpClass, build, lookup
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import ROWS, is_reduction
 from jstitch.passes.lower.cut_rows import RowsPart
-from jstitch.passes.lower.form_groups import HELD, PARTIAL
+from jstitch.passes.lower.form_groups import HELD
 from jstitch.passes.lower.group import Group
+from jstitch.passes.lower.recompute_cost import PARTIAL
 from jstitch.passes.lower.trace_lane import Loops, Node, Trace, cone
 from jstitch.passes.lower.write_products import left_of
 from jstitch.passes.lower.written import Place
 
 GATHER = "stablehlo.gather"
+PARTS = 4.0  # how much dearer than others values are that are computed for each of their parts
 ONE_BY_ONE = 32  # values that are kept after a look at each; then so many more at a time
 
 
@@ -110,6 +112,7 @@ class _Search:
         self.own = [self._own_cost(step.op) for step in self.cone.steps]
         loops = self.profile.most_threads == 1
         self.rows = lane.group.step if loops else 1  # of which vectors are made
+        self.apart = _read_apart(lane.ops, lane.producers) if loops else set()
         self.looked_up = {op.operands[0] for op in lane.ops if loops and _looks_up_most(op)}
 
     def placement(self, kept: set[Value]) -> Placement:
@@ -128,7 +131,8 @@ class _Search:
         """Values that are computed twice and are dear, if they can fit, the last in program order first.
 
         Twice: by two stages, or by a loop over more elements than it has. On a CPU also what is looked up:
-        its elements are made by vectors where they are in order, and one by one at places from memory.
+        its elements are made by vectors where they are in order, and one by one at places from memory; and
+        what is read in parts: it is computed for each of them, and what it is computed from as well.
         """
         trace, costs = Trace(self.cone, kept), self._costs(lambda v, _: v in kept)
         given = kept | self.lane.refused
@@ -141,9 +145,10 @@ class _Search:
                     node = trace.node_of[v]
                     users.add((trace.depth[node], node.domain))
                 repeated = _is_repeated(v, users)
-                if len(users) < 2 and not repeated and v not in self.looked_up:
+                again = len(users) > 1 or repeated or v in self.looked_up
+                if not (again or v in self.apart):
                     continue
-                bound = self.profile.keep_cost / (2 if repeated else 1)
+                bound = self.profile.keep_cost * (0.5 if repeated else 1.0 if again else PARTS)
                 size = self.lane.slab(v) * self.lane.group.step * v.tensor.dtype.compute.itemsize
                 if costs[v] > bound and size <= self.lane.budget:
                     yield v
@@ -169,9 +174,15 @@ class _Search:
                 cost = 0.0
                 if own is not None and self._is_many(v):
                     given = 1.0 if self.lane.slab(v) > 1 else 0.0
-                    cost = own + sum(costs.get(u, given) for u in dict.fromkeys(step.op.operands))
+                    cost = own + self._behind(step.op, lambda u, given=given: costs.get(u, given))
                 costs[v] = 1.0 if is_kept(v, cost) else cost
         return costs
+
+    def _behind(self, op: Op, cost: Callable[[Value], float]) -> float:
+        """What an element of the result costs before the op: of what is concatenated, one of the parts'."""
+        if self.profile.seams and build.is_concatenate(op):
+            return sum(cost(u) * u.tensor.size for u in op.operands) / op.result.tensor.size
+        return sum(map(cost, dict.fromkeys(op.operands)))
 
     def _is_many(self, v: Value) -> bool:
         """Whether vectors can make it: a row has several elements of it, or a step has several rows."""
@@ -188,6 +199,20 @@ class _Search:
             return definition.cpi if definition.is_polynomial else 0.0
         own = definition.cpi if definition.op_class.is_elementwise else 0.0
         return own + (self.profile.look_up if definition.op_class is OpClass.INDEX else 0.0)
+
+
+def _read_apart(ops: Sequence[Op], producers: Mapping[Value, Op]) -> set[Value]:
+    """Values of which elements at several places are read: what a loop computes, it computes at each."""
+    places: dict[Value, set[Op | None]] = {}
+    for op in ops:
+        moves = lookup(op.name).op_class in (OpClass.SHAPE, OpClass.INDEX)
+        if build.is_reshape(op) or build.is_broadcast(op):
+            continue
+        for v in op.operands:
+            while v in producers and build.is_reshape(producers[v]):
+                v = producers[v].operands[0]
+            places.setdefault(v, set()).add(op if moves else None)
+    return {v for v, found in places.items() if len(found) > 1}
 
 
 def _looks_up_most(op: Op) -> bool:

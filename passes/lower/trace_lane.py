@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import data_operands, is_reduction
-from jstitch.passes.lower.form_groups import PARTIAL
+from jstitch.passes.lower.recompute_cost import PARTIAL
 
 Shape = tuple[int, ...]
 Loops = tuple[int, Shape]

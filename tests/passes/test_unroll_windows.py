@@ -168,7 +168,7 @@ def test_padding_with_a_value_that_counts_stays(attrs: dict[str, Any]) -> None:
         lambda x: jnp.cumsum(x, 0),
         lambda x: jnp.cumsum(x, 0)[::-1] + lax.cumsum(x, 0, reverse=True),
         lambda x: lax.reduce_window(x, 0.0, lambda a, b: a + 2 * b, (2, 2), (2, 2), "VALID"),
-        lambda x: lax.reduce_window(x + 0j, 0j, lax.add, (2, 2), (2, 2), "VALID"),
+        lambda x: lax.reduce_window(x + 0j, 1 + 0j, lax.mul, (2, 2), (2, 2), "VALID"),
         lambda x: lax.reduce_window(x[:0], 0.0, lax.add, (1, 2), (1, 1), "VALID"),
     ],
     ids=["large", "prefix", "suffix", "not a monoid", "complex", "empty"],

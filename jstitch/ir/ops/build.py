@@ -180,6 +180,10 @@ def is_reshape(op_: Op) -> bool:
     return op_.name == "stablehlo.reshape"
 
 
+def is_concatenate(op_: Op) -> bool:
+    return op_.name == "stablehlo.concatenate"
+
+
 def keeps_order(op_: Op) -> bool:
     """Whether the op moves its operand's elements, and neighbours stay neighbours."""
     return is_broadcast(op_) or is_reshape(op_) or op_.name in ("stablehlo.slice", "stablehlo.pad")

@@ -87,6 +87,11 @@ class OpDef:
     propagate: Callable[[Op, Schedule], tuple[Schedule | None, ...] | str] | None = None
 
     @property
+    def is_of_complex(self) -> bool:
+        """Whether it reads or writes complex numbers by parts, and computes nothing."""
+        return self.parts or self.part is not None
+
+    @property
     def is_polynomial(self) -> bool:
         """Whether many instructions compute it, as many for one number as for a vector of them."""
         return self.op_class is OpClass.EXPENSIVE and self.flops > OWN

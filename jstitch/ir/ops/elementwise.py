@@ -174,7 +174,6 @@ for _part, _function in enumerate((np.real, np.imag)):
             f"stablehlo.{_function.__name__}",
             OpClass.LIGHT,
             n.elementwise(_function),
-            scalar=lambda op: itself,
             result_dtype="own",
             part=_part,
         )

@@ -29,7 +29,7 @@ def _has_kernel_form(definition: OpDef) -> bool:
     """Whether an elementwise op has an expression for some type; one that depends on attributes has."""
     if not definition.op_class.is_elementwise:
         return True
-    if definition.parts:
+    if definition.is_of_complex:
         return True
     if definition.scalar is None:
         return False

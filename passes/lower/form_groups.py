@@ -90,12 +90,11 @@ def form_groups(
 
 
 def _may_be_longer(grouping: Grouping, profile: Profile) -> bool:
-    """Whether a CPU's programs wait for each other, and not for what all of them add up."""
-    return (
-        grouping.levels > 1
-        and profile.machine.device is None
-        and all(op.name != PARTIAL for op in grouping.ops)
-    )
+    """Whether a CPU's programs wait for all of each other's work, and not for sums of it."""
+    if profile.machine.device is not None or any(op.name == PARTIAL for op in grouping.ops):
+        return False
+    largest = max((v.tensor.size for op in grouping.ops for v in op.results), default=0)
+    return any(2 * v.tensor.size >= largest for v in grouping.spilled)
 
 
 def _form(
@@ -115,7 +114,8 @@ def _form(
     if fix is not None:
         fix(group_of)
     grouping = _split_cross_reductions(ops, group_of)
-    return _assign_levels(grouping, _moved_once(ops, outputs) if profile.machine.device is None else set())
+    once = _moved_once(ops, outputs) if profile.machine.device is None else set()
+    return _assign_levels(grouping, once, kept=most is not None)
 
 
 def _moved_once(ops: Sequence[Op], outputs: Collection[Value]) -> set[Value]:
@@ -278,10 +278,11 @@ def _combine_group(combine: Op, users: Sequence[Op], group_of: Mapping[Op, Group
     return Group(1, set(), max(v.tensor.size for v in combine.operands), profile)
 
 
-def _assign_levels(grouping: Grouping, once: Collection[Value]) -> Grouping:
+def _assign_levels(grouping: Grouping, once: Collection[Value], kept: bool) -> Grouping:
     """The level of every op: one more than that of any spill it reads, directly or by inlining.
 
-    once: values that are computed where they are read, and nowhere else, however dear they are.
+    once: values that are computed where they are read, and nowhere else, however dear they are. kept: what is
+    read at several places of a row is in a tile.
     """
     level, group_of, spilled = grouping.level_of, grouping.group_of, grouping.spilled
     maker: dict[Value, Op] = {}
@@ -289,7 +290,7 @@ def _assign_levels(grouping: Grouping, once: Collection[Value]) -> Grouping:
     ready: dict[Value, int] = {}  # the first level at which that is possible
     rows: dict[Op, list[Op]] = {}  # what reads the rows of an op inside one program
     op_cost = costs_of(grouping.group_of.values())
-    repeated = repeated_values(grouping.ops, op_cost)
+    repeated = set[Value]() if kept else repeated_values(grouping.ops, op_cost)
 
     def edge_level(op: Op, value: Value, access: Access) -> int:
         source = maker.get(value)

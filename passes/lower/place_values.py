@@ -174,15 +174,19 @@ class _Search:
                 cost = 0.0
                 if own is not None and self._is_many(v):
                     given = 1.0 if self.lane.slab(v) > 1 else 0.0
-                    cost = own + self._behind(step.op, lambda u, given=given: costs.get(u, given))
+                    cost = own + self._behind(step.op, costs, given)
                 costs[v] = 1.0 if is_kept(v, cost) else cost
         return costs
 
-    def _behind(self, op: Op, cost: Callable[[Value], float]) -> float:
-        """What an element of the result costs before the op: of what is concatenated, one of the parts'."""
+    def _behind(self, op: Op, costs: Mapping[Value, float], given: float) -> float:
+        """What an element of the result costs before the op: of what is concatenated, one of the parts'.
+
+        given: of values with no cost.
+        """
         if self.profile.seams and build.is_concatenate(op):
-            return sum(cost(u) * u.tensor.size for u in op.operands) / op.result.tensor.size
-        return sum(map(cost, dict.fromkeys(op.operands)))
+            parts = ((costs.get(u, given), u.tensor.size) for u in op.operands)
+            return sum(cost * size for cost, size in parts) / op.result.tensor.size
+        return sum(costs.get(u, given) for u in dict.fromkeys(op.operands))
 
     def _is_many(self, v: Value) -> bool:
         """Whether vectors can make it: a row has several elements of it, or a step has several rows."""

@@ -149,11 +149,11 @@ def overwriting(x: Array, y: Array, i: Array) -> Array:
 
 
 def complex_size(x: Array) -> Array:
-    return jnp.abs(jnp.sqrt(lax.complex(jnp.tanh(x), x * 2)))
+    return jnp.abs(jnp.sqrt(lax.complex(jnp.tanh(x) * 2, x)))
 
 
 def real_size(x: Array) -> Array:
-    return jnp.sqrt(jnp.sqrt(jnp.square(jnp.tanh(x)) + jnp.square(x * 2)))
+    return jnp.sqrt(jnp.sqrt(jnp.square(jnp.tanh(x) * 2) + jnp.square(x)))
 
 
 def chain(x: Array) -> Array:

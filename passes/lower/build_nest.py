@@ -251,6 +251,10 @@ class NestBuilder:
                 raise CannotLowerError(f"no kernel computes with complex numbers, as '{op.name}' does")
             made: Atomic = yield self._value(op.operands[part], index)
             return made
+        if v not in self.places:
+            raise CannotLowerError(
+                "no kernel computes with complex numbers that a turn of its loop goes on from"
+            )
         offset = linearize(read_index(index, v.shape), v.shape)
         return self.read(self.places[v].buffer, add(mul(offset, 2), const(part)))
 

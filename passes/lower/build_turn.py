@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from jstitch.ir.expr import Atomic, Ref
 from jstitch.ir.graph import Value
-from jstitch.ir.index import Index, const, linearize
+from jstitch.ir.index import Dynamic, Index, atoms, const, linearize
 from jstitch.ir.unwind import Deep
 from jstitch.passes.graph.find_recurrence import Carry, Recurrence, Stack
 from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder
@@ -69,6 +69,9 @@ class TurnBuilder(NestBuilder):
         return (yield from super()._compute(v, index))
 
     def _carried(self, carry: Carry, index: tuple[Index, ...]) -> Ref:
+        """The variable of one element, the same one in all turns: no number of a turn says which."""
+        if any(a == self.loop.turn or isinstance(a, Dynamic) for a in atoms(index)):
+            raise CannotLowerError(ELSEWHERE)
         if carry not in self.carried:
             self.carried[carry] = self.begin(carry, index), index
         variable, known = self.carried[carry]

@@ -106,7 +106,9 @@ def test_ops_are_kernels_and_give_the_same(name: str) -> None:
     check_close(found, jax.jit(f)(*args))
 
 
-@pytest.mark.parametrize("name", ["conj", "abs", "sign", "exp", "log", "divide", "by_real", "equal", "isnan"])
+@pytest.mark.parametrize(
+    "name", ["conj", "abs", "sign", "exp", "log", "square", "divide", "by_real", "equal", "isnan"]
+)
 def test_special_numbers(name: str) -> None:
     """Infinities, zeros and NaN are where XLA has them."""
     z = special()
@@ -156,6 +158,7 @@ PROGRAMS: dict[str, tuple[Function, tuple[Any, ...]]] = {
     "pad": (lambda x: jnp.pad(x * 1j, ((1, 2), (0, 3))), (rounded(8, 9),)),
     "joined": (lambda x, y: jnp.concatenate([x * y, y[:, ::-1]], 1), (rounded(8, 9), rounded(8, 9, seed=1))),
     "gather": (lambda x, i: (x * 2)[i], (rounded(50, 9), np.arange(7, dtype=np.int32) * 3)),
+    "set": (lambda x: (x * 2).at[1].set(x[0] * 1j).at[2, 3:5].add(1j), (rounded(8, 9),)),
     "scalar": (lambda x: x * 2 + 1j, (rounded(),)),
     "empty": (lambda x: x * 2 + 1j, (rounded(0, 4),)),
     "rows": (lambda x: jnp.exp(x) * x, (rounded(1, 5),)),

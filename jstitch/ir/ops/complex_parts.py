@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
+from jstitch.ir.ops.reduce import monoid_of
 from jstitch.ir.types import DType, TensorType
 
 Pair = tuple[Value, Value]
@@ -80,6 +81,8 @@ def has_rule(op: Op) -> bool:
     """Whether the op can be written on parts."""
     if op.name in _ON_REGIONS:
         return len(op.results) == 1 and op.attrs.get("monoid") in _ON_REGIONS[op.name]
+    if op.name == _SCATTER:
+        return _writes_one_window(op)
     if op.name == "stablehlo.compare":
         return op.attrs["comparison_direction"] in ("EQ", "NE")
     return op.name in _RULES or only_moves(op)
@@ -178,8 +181,10 @@ def _product(w: PartWriter, x: Pair, y: Pair) -> Pair:
 
 
 def _square(w: PartWriter, op: Op, operands: Sequence[Number]) -> Sequence[Number]:
-    x = _pair(operands[0])
-    return [_product(w, x, x)]
+    a, b = _pair(operands[0])
+    half = w.do("multiply", a, b)
+    re = w.do("multiply", w.do("subtract", a, b), w.do("add", a, b))
+    return [(re, w.do("add", half, half))]
 
 
 def _divide(w: PartWriter, op: Op, operands: Sequence[Number]) -> Sequence[Number]:
@@ -307,16 +312,44 @@ def _log(w: PartWriter, op: Op, operands: Sequence[Number]) -> Sequence[Number]:
     return [(size, w.do("atan2", b, a))]
 
 
-# -- reductions -----------------------------------------------------------------------------------------
+# -- scatters and reductions ---------------------------------------------------------------------------
+
+
+def _writes_one_window(op: Op) -> bool:
+    """Whether a scatter overwrites one window, or adds to it: of many XLA had better write pairs."""
+    if len(op.operands) != 3:
+        return False
+    one = op.operands[1].tensor.size == len(op.attrs["scattered_dims_to_operand_dims"])
+    return one and (_overwrites(op.regions[0]) or monoid_of(op.regions[0]) == _ADD)
+
+
+def _overwrites(region: Graph) -> bool:
+    return not region.ops and region.outputs == (region.inputs[1],)
+
+
+def _scatter(w: PartWriter, op: Op, operands: Sequence[Number]) -> Sequence[Number]:
+    return _by(w, op, operands, _second(op) if _overwrites(op.regions[0]) else _added(op))
 
 
 def _sum(w: PartWriter, op: Op, operands: Sequence[Number]) -> Sequence[Number]:
     """A sum of complex numbers is two sums."""
+    return _by(w, op, operands, _added(op))
+
+
+def _by(w: PartWriter, op: Op, operands: Sequence[Number], region: Graph) -> Sequence[Number]:
+    """The op on each part, with a region of real numbers."""
     re, im = (
-        w.write(replace(op, operands=side, results=(Value(part_type(op.result)),), regions=(_added(op),)))
+        w.write(replace(op, operands=side, results=(Value(part_type(op.result)),), regions=(region,)))
         for side in _sides(operands)
     )
     return [(re, im)]
+
+
+def _second(op: Op) -> Graph:
+    """What takes the new one of two numbers."""
+    kind = TensorType((), op.result.tensor.dtype.part)
+    inputs = (Value(kind), Value(kind))
+    return Graph(inputs, (), inputs[1:])
 
 
 def _added(op: Op) -> Graph:
@@ -346,7 +379,7 @@ def _multiplied(op: Op) -> Graph:
     return Graph(inputs, tuple(inner.ops), product)
 
 
-_ADD, _FINITE = "stablehlo.add", "stablehlo.is_finite"
+_ADD, _FINITE, _SCATTER = "stablehlo.add", "stablehlo.is_finite", "stablehlo.scatter"
 _ON_REGIONS: Mapping[str, tuple[str, ...]] = {
     "stablehlo.reduce": (_ADD, "stablehlo.multiply"),
     "stablehlo.reduce_window": (_ADD,),
@@ -373,6 +406,7 @@ _RULES: Mapping[str, Rule] = {
     "stablehlo.constant": _constant,
     "stablehlo.reduce": _reduce,
     "stablehlo.reduce_window": _sum,
+    _SCATTER: _scatter,
     "chlo.conj": _conjugate,
     "chlo.square": _square,
     REAL_PART: _take(0),

@@ -24,7 +24,7 @@ def cumulative(random: Random, shape: Shape, dtype: str) -> Step | None:
 
 def recurrence(random: Random, shape: Shape, dtype: str) -> Step | None:
     """Along the first dimension, elementwise."""
-    kind = random.choice(("linear", "discounted", "gate", "ema"))
+    kind, unroll = random.choice(("linear", "discounted", "gate", "ema")), random.choice((1, 1, 1, 4))
     if not 1 < shape[0] <= LONGEST or len(shape) < 2:
         return None
 
@@ -42,9 +42,9 @@ def recurrence(random: Random, shape: Shape, dtype: str) -> Step | None:
         return carry, carry
 
     def apply(x: Array) -> Array:
-        return jax.lax.scan(turn, jnp.zeros_like(x[0]), x, reverse=kind == "discounted")[1]
+        return jax.lax.scan(turn, jnp.zeros_like(x[0]), x, reverse=kind == "discounted", unroll=unroll)[1]
 
-    return Step(f"recurrence along 0: {kind}", apply)
+    return Step(f"recurrence along 0: {kind}{f', unroll={unroll}' if unroll > 1 else ''}", apply)
 
 
 def cell(random: Random, shape: Shape, dtype: str) -> Step | None:

@@ -19,18 +19,8 @@ from itertools import pairwise
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.node_graph import connected_parts
 from jstitch.ir.ops import OpClass, lookup
-from jstitch.ir.ops.complex_parts import (
-    Number,
-    Pair,
-    PartWriter,
-    has_rule,
-    is_complex,
-    joined,
-    only_moves,
-    part_type,
-    parts_of,
-    write_parts,
-)
+from jstitch.ir.ops.complex_parts import has_rule, only_moves, write_parts
+from jstitch.ir.ops.part_writer import Number, Pair, PartWriter, is_complex, joined, part_type, parts_of
 from jstitch.passes.base.rewrite import is_control, is_loop
 
 

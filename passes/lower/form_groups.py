@@ -290,7 +290,7 @@ def _assign_levels(grouping: Grouping, once: Collection[Value], kept: bool) -> G
     ready: dict[Value, int] = {}  # the first level at which that is possible
     rows: dict[Op, list[Op]] = {}  # what reads the rows of an op inside one program
     op_cost = costs_of(grouping.group_of.values())
-    repeated = set[Value]() if kept else repeated_values(grouping.ops, op_cost)
+    repeated = repeated_values(grouping.ops, op_cost)
 
     def edge_level(op: Op, value: Value, access: Access) -> int:
         source = maker.get(value)
@@ -298,7 +298,7 @@ def _assign_levels(grouping: Grouping, once: Collection[Value], kept: bool) -> G
             return 0
         same = group_of[source] is group_of[op] and source.name != PARTIAL
         again = value in repeated and lookup(op.name).op_class is OpClass.SHAPE
-        if same and access is Access.ROW and not again:
+        if same and access is Access.ROW and (kept or not again):
             rows.setdefault(source, []).append(op)
             return level[source]
         bound = math.inf if value in once else _bound(value, op, group_of[op])

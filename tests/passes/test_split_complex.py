@@ -17,7 +17,7 @@ from jstitch.codegen.interpret_kernel import interpret_kernel
 from jstitch.codegen.kernel_ir import InPairs
 from jstitch.ir.graph import Graph, Op
 from jstitch.ir.interpret import interpret
-from jstitch.ir.ops.complex_parts import is_complex
+from jstitch.ir.ops.part_writer import is_complex
 from jstitch.ir.verify import check
 from jstitch.passes.base.plan import make_pattern
 from jstitch.passes.base.profile import CPU as CPU_PROFILE

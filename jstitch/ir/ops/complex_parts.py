@@ -1,78 +1,26 @@
 """Ops on complex numbers as ops on their real and imaginary parts.
 
-    write_parts(multiply, [(a, b), (c, d)])   ->   (a * c - b * d, a * d + b * c)
-
-Infinities, zeros and NaN go where XLA's own forms (MLIR's complex dialect) and C's Annex G take them.
+write_parts(multiply, [(a, b), (c, d)])   ->   (a * c - b * d, a * d + b * c)
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from jstitch.ir.graph import Graph, Op, Value
-from jstitch.ir.ops import build
+from jstitch.ir.ops import build, complex_arithmetic
+from jstitch.ir.ops.part_writer import (
+    COMPLEX,
+    IMAGINARY_PART,
+    REAL_PART,
+    Number,
+    Pair,
+    PartWriter,
+    part_type,
+)
 from jstitch.ir.ops.reduce import monoid_of
 from jstitch.ir.types import DType, TensorType
-
-Pair = tuple[Value, Value]
-"""A real and an imaginary part."""
-Number = Value | Pair
-REAL_PART, IMAGINARY_PART, COMPLEX = "stablehlo.real", "stablehlo.imag", "stablehlo.complex"
-
-
-def is_complex(v: Value) -> bool:
-    return isinstance(v.type, TensorType) and v.type.dtype.is_complex
-
-
-def part_type(v: Value) -> TensorType:
-    """Of either part of a complex value."""
-    return TensorType(v.shape, v.tensor.dtype.part)
-
-
-def joined(re: Value, im: Value, dtype: DType) -> Op:
-    """The complex value of two parts."""
-    return build.elementwise(COMPLEX, re, im, dtype=dtype)
-
-
-def parts_of(v: Value) -> tuple[Op, Op]:
-    """Ops that take a complex value apart."""
-    dtype = v.tensor.dtype.part
-    return build.elementwise(REAL_PART, v, dtype=dtype), build.elementwise(IMAGINARY_PART, v, dtype=dtype)
-
-
-@dataclass
-class PartWriter:
-    """Ops on parts, in order. zeros: values of which every element is known to be 0."""
-
-    ops: list[Op] = field(default_factory=list)
-    zeros: set[Value] = field(default_factory=set)
-
-    def write(self, op: Op) -> Value:
-        self.ops.append(op)
-        if _is_zero(op) or (build.is_broadcast(op) and op.operands[0] in self.zeros):
-            self.zeros.add(op.result)
-        return op.result
-
-    def do(self, name: str, *operands: Value) -> Value:
-        """An elementwise op of StableHLO."""
-        return self.write(build.elementwise(f"stablehlo.{name}", *operands))
-
-    def filled(self, like: Value, number: float) -> Value:
-        return self.write(build.splat(like.tensor, number))
-
-    def is_(self, direction: str, a: Value, b: Value) -> Value:
-        return self.write(build.compare(direction, a, b))
-
-    def choose(self, test: Value, a: Value, b: Value) -> Value:
-        return self.write(build.select(test, a, b))
-
-
-def _is_zero(op: Op) -> bool:
-    value = build.splat_value(op)
-    return value is not None and value.dtype.kind == "f" and bool(value == 0)
-
 
 Rule = Callable[[PartWriter, Op, Sequence[Number]], Sequence[Number]]
 
@@ -134,6 +82,10 @@ def _take(part: int) -> Rule:
     return lambda w, op, operands: [_pair(operands[0])[part]]
 
 
+def _by_pairs(function: Callable[..., Number]) -> Rule:
+    return lambda w, op, operands: [function(w, *map(_pair, operands))]
+
+
 def _pair(x: Number) -> Pair:
     assert isinstance(x, tuple)
     return x
@@ -165,151 +117,6 @@ def _compare(w: PartWriter, op: Op, operands: Sequence[Number]) -> Sequence[Numb
     how = op.attrs["comparison_direction"]
     tests = [w.is_(how, x, y) for x, y in zip(a, b, strict=True)]
     return [w.do("and" if how == "EQ" else "or", *tests)]
-
-
-# -- arithmetic -----------------------------------------------------------------------------------------
-
-
-def _multiply(w: PartWriter, op: Op, operands: Sequence[Number]) -> Sequence[Number]:
-    return [_product(w, *map(_pair, operands))]
-
-
-def _product(w: PartWriter, x: Pair, y: Pair) -> Pair:
-    (a, b), (c, d) = x, y
-    re = w.do("subtract", w.do("multiply", a, c), w.do("multiply", b, d))
-    return re, w.do("add", w.do("multiply", a, d), w.do("multiply", b, c))
-
-
-def _square(w: PartWriter, op: Op, operands: Sequence[Number]) -> Sequence[Number]:
-    a, b = _pair(operands[0])
-    half = w.do("multiply", a, b)
-    re = w.do("multiply", w.do("subtract", a, b), w.do("add", a, b))
-    return [(re, w.do("add", half, half))]
-
-
-def _divide(w: PartWriter, op: Op, operands: Sequence[Number]) -> Sequence[Number]:
-    """Smith's algorithm, then what it has no number for."""
-    x, y = map(_pair, operands)
-    if y[1] in w.zeros:
-        return [_by_real(w, x, y)]
-    quotient = _smith(w, x, y)
-    zero, finite = w.filled(y[0], 0.0), [_are_finite(w, z) for z in (x, y)]
-    infinite = [_are_infinite(w, z) for z in (x, y)]
-    # infinite by finite, finite by infinite: as if infinities were 1 and all else 0
-    found = quotient
-    for test, factor, (a, b) in (
-        (w.do("and", infinite[0], finite[1]), math.inf, (_units(w, x), y)),
-        (w.do("and", finite[0], infinite[1]), 0.0, (x, _units(w, y))),
-    ):
-        whole = _product(w, a, (b[0], w.do("negate", b[1])))
-        scale = w.filled(zero, factor)
-        found = _either(
-            w, test, (w.do("multiply", scale, whole[0]), w.do("multiply", scale, whole[1])), found
-        )
-    # by zero: infinities of the sign that its real part has
-    inverse = w.do("divide", w.filled(zero, 1.0), y[0])
-    none = w.do("and", *(w.is_("EQ", part, zero) for part in y))
-    found = _either(w, none, (w.do("multiply", inverse, x[0]), w.do("multiply", inverse, x[1])), found)
-    return [_either(w, _are_nan(w, quotient), found, quotient)]
-
-
-def _by_real(w: PartWriter, x: Pair, y: Pair) -> Pair:
-    """By a number whose imaginary part is 0, with which the other part is multiplied: it may be infinite."""
-    re = w.do("add", x[0], w.do("multiply", x[1], y[1]))
-    im = w.do("subtract", x[1], w.do("multiply", x[0], y[1]))
-    none = w.is_("EQ", y[0], w.filled(y[0], 0.0))
-    lost = w.do("and", _are_nan(w, (re, im)), _are_infinite(w, x))
-    above = _either(w, w.do("or", none, lost), x, (re, im))
-    return w.do("divide", above[0], y[0]), w.do("divide", above[1], y[0])
-
-
-def _are_nan(w: PartWriter, x: Pair) -> Value:
-    return w.do("and", *(w.is_("NE", part, part) for part in x))
-
-
-def _smith(w: PartWriter, x: Pair, y: Pair) -> Pair:
-    """The larger part of the divisor is divided by."""
-    (a, b), (c, d) = x, y
-    first = w.is_("GE", w.do("abs", c), w.do("abs", d))
-    large, small = w.choose(first, c, d), w.choose(first, d, c)
-    ratio = w.do("divide", small, large)
-    by = w.do("add", large, w.do("multiply", small, ratio))
-    ahead, behind = w.choose(first, a, b), w.choose(first, b, a)
-    re = w.do("divide", w.do("add", ahead, w.do("multiply", behind, ratio)), by)
-    im = w.do("divide", w.do("subtract", behind, w.do("multiply", ahead, ratio)), by)
-    return re, w.choose(first, im, w.do("negate", im))
-
-
-def _either(w: PartWriter, test: Value, x: Pair, y: Pair) -> Pair:
-    return w.choose(test, x[0], y[0]), w.choose(test, x[1], y[1])
-
-
-def _are_finite(w: PartWriter, x: Pair) -> Value:
-    return w.do("and", *(w.write(build.elementwise(_FINITE, part, dtype=DType.BOOL)) for part in x))
-
-
-def _are_infinite(w: PartWriter, x: Pair) -> Value:
-    """Whether one of them is."""
-    return w.do("or", *(_is_infinite(w, part) for part in x))
-
-
-def _is_infinite(w: PartWriter, x: Value) -> Value:
-    return w.is_("EQ", w.do("abs", x), w.filled(x, math.inf))
-
-
-def _units(w: PartWriter, x: Pair) -> Pair:
-    """1 where a part is infinite, 0 where not, with its sign."""
-    re, im = (_unit(w, part) for part in x)
-    return re, im
-
-
-def _unit(w: PartWriter, x: Value) -> Value:
-    zero = w.filled(x, 0.0)
-    none = w.choose(w.is_("LT", x, zero), w.filled(x, -0.0), zero)
-    return w.choose(_is_infinite(w, x), w.do("sign", x), none)
-
-
-def _size(w: PartWriter, x: Pair) -> tuple[Value, Value]:
-    """The larger of both parts, and the smaller one divided by it (of equal ones 1)."""
-    a, b = (w.do("abs", part) for part in x)
-    large, small = w.do("maximum", a, b), w.do("minimum", a, b)
-    equal = w.is_("EQ", large, small)
-    return large, w.choose(equal, w.filled(a, 1.0), w.do("divide", small, large))
-
-
-def _absolute(w: PartWriter, x: Pair) -> Value:
-    large, ratio = _size(w, x)
-    square = w.do("multiply", ratio, ratio)
-    return w.do("multiply", large, w.do("sqrt", w.do("add", w.filled(large, 1.0), square)))
-
-
-def _abs(w: PartWriter, op: Op, operands: Sequence[Number]) -> Sequence[Number]:
-    return [_absolute(w, _pair(operands[0]))]
-
-
-def _sign(w: PartWriter, op: Op, operands: Sequence[Number]) -> Sequence[Number]:
-    x = _pair(operands[0])
-    size = _absolute(w, x)
-    zero = w.filled(size, 0.0)
-    none = w.is_("EQ", size, zero)
-    scaled = w.do("divide", x[0], size), w.do("divide", x[1], size)
-    return [_either(w, none, (zero, zero), scaled)]
-
-
-def _exponential(w: PartWriter, op: Op, operands: Sequence[Number]) -> Sequence[Number]:
-    a, b = _pair(operands[0])
-    size = w.do("exponential", a)
-    real = w.is_("EQ", b, w.filled(b, 0.0))
-    im = w.choose(real, b, w.do("multiply", size, w.do("sine", b)))
-    return [(w.do("multiply", size, w.do("cosine", b)), im)]
-
-
-def _log(w: PartWriter, op: Op, operands: Sequence[Number]) -> Sequence[Number]:
-    a, b = _pair(operands[0])
-    large, ratio = _size(w, (a, b))
-    more = w.do("log_plus_one", w.do("multiply", ratio, ratio))
-    size = w.do("add", w.do("log", large), w.do("multiply", w.filled(large, 0.5), more))
-    return [(size, w.do("atan2", b, a))]
 
 
 # -- scatters and reductions ---------------------------------------------------------------------------
@@ -375,11 +182,11 @@ def _multiplied(op: Op) -> Graph:
     kind = TensorType((), op.result.tensor.dtype.part)
     inputs = tuple(Value(kind) for _ in range(4))
     inner = PartWriter()
-    product = _product(inner, (inputs[0], inputs[1]), (inputs[2], inputs[3]))
+    product = complex_arithmetic.multiply(inner, (inputs[0], inputs[1]), (inputs[2], inputs[3]))
     return Graph(inputs, tuple(inner.ops), product)
 
 
-_ADD, _FINITE, _SCATTER = "stablehlo.add", "stablehlo.is_finite", "stablehlo.scatter"
+_ADD, _SCATTER = "stablehlo.add", "stablehlo.scatter"
 _ON_REGIONS: Mapping[str, tuple[str, ...]] = {
     "stablehlo.reduce": (_ADD, "stablehlo.multiply"),
     "stablehlo.reduce_window": (_ADD,),
@@ -395,12 +202,12 @@ _RULES: Mapping[str, Rule] = {
     "stablehlo.add": _on_each,
     "stablehlo.subtract": _on_each,
     "stablehlo.negate": _on_each,
-    "stablehlo.multiply": _multiply,
-    "stablehlo.divide": _divide,
-    "stablehlo.abs": _abs,
-    "stablehlo.sign": _sign,
-    "stablehlo.exponential": _exponential,
-    "stablehlo.log": _log,
+    "stablehlo.multiply": _by_pairs(complex_arithmetic.multiply),
+    "stablehlo.divide": _by_pairs(complex_arithmetic.divide),
+    "stablehlo.abs": _by_pairs(complex_arithmetic.absolute),
+    "stablehlo.sign": _by_pairs(complex_arithmetic.sign),
+    "stablehlo.exponential": _by_pairs(complex_arithmetic.exponential),
+    "stablehlo.log": _by_pairs(complex_arithmetic.log),
     "stablehlo.compare": _compare,
     "stablehlo.convert": _convert,
     "stablehlo.constant": _constant,
@@ -408,7 +215,7 @@ _RULES: Mapping[str, Rule] = {
     "stablehlo.reduce_window": _sum,
     _SCATTER: _scatter,
     "chlo.conj": _conjugate,
-    "chlo.square": _square,
+    "chlo.square": _by_pairs(complex_arithmetic.square),
     REAL_PART: _take(0),
     IMAGINARY_PART: _take(1),
     COMPLEX: _join,

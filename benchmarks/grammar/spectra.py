@@ -13,6 +13,11 @@ from benchmarks.grammar.program import Array, Extra, Shape, Step
 LONGEST = 4096  # elements of a transform, turns of a loop
 
 
+def _wide(x: Array) -> Array:
+    """As wide as transforms and parts of complex numbers are at least."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
 def rotated(random: Random, shape: Shape, dtype: str) -> Step | None:
     """Rotary embeddings: pairs of elements, neighbours or those of two halves, turned by an angle."""
     if len(shape) < 2 or shape[-1] % 2:
@@ -20,7 +25,7 @@ def rotated(random: Random, shape: Shape, dtype: str) -> Step | None:
     half, neighbours = shape[-1] // 2, random.random() < 0.5
 
     def apply(x: Array, angle: Array) -> Array:
-        wide = x.astype(jnp.float32)
+        wide = _wide(x)
         a, b = (wide[..., 0::2], wide[..., 1::2]) if neighbours else jnp.split(wide, 2, -1)
         z = jax.lax.complex(a, b) * jnp.exp(1j * angle)
         if neighbours:
@@ -36,7 +41,7 @@ def filtered(random: Random, shape: Shape, dtype: str) -> Step | None:
         return None
 
     def apply(x: Array, re: Array, im: Array) -> Array:
-        spectrum = jnp.fft.rfft(x.astype(jnp.float32)) * jax.lax.complex(re, im)
+        spectrum = jnp.fft.rfft(_wide(x)) * jax.lax.complex(re, im)
         return jnp.fft.irfft(spectrum, n).astype(x.dtype)
 
     return Step("filtered", apply, (Extra((n // 2 + 1,)), Extra((n // 2 + 1,))))
@@ -47,7 +52,7 @@ def magnitudes(random: Random, shape: Shape, dtype: str) -> Step | None:
         return None
 
     def apply(x: Array) -> Array:
-        return jnp.log1p(jnp.abs(jnp.fft.rfft(x.astype(jnp.float32)))).astype(x.dtype)
+        return jnp.log1p(jnp.abs(jnp.fft.rfft(_wide(x)))).astype(x.dtype)
 
     return Step("magnitudes of the spectrum", apply)
 
@@ -64,8 +69,7 @@ def state_space(random: Random, shape: Shape, dtype: str) -> Step | None:
             h = decay * h + v
             return h, h.real
 
-        start = jnp.zeros(x.shape[1:], jnp.complex64)
-        return jax.lax.scan(turn, start, x.astype(jnp.float32))[1].astype(x.dtype)
+        return jax.lax.scan(turn, jnp.zeros(x.shape[1:], decay.dtype), x)[1].astype(x.dtype)
 
     return Step("complex state space along 0", apply, (Extra(shape[-1:]), Extra(shape[-1:])))
 

@@ -229,12 +229,14 @@ def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Gro
         for v in op.operands:
             users.setdefault(v, []).append(op)
     place = {op: n for n, op in enumerate(ops)}
+    crossing = {op: g for op, g in group_of.items() if is_reduction(op) and _crosses(op, g)}
+    for op, group in crossing.items():
+        share_long_sums(op, group)
     for op in ops:
-        group = group_of.get(op)
-        if group is None or not is_reduction(op) or reduction(op, group.rows) is not Reduction.CROSS:
+        if op not in crossing:
             new_ops.append(op)
             continue
-        share_long_sums(op, group)
+        group = crossing[op]
         uniform = _uniform_results(op, group)
         partials = tuple(_partial_value(v, group.programs, n in uniform) for n, v in enumerate(op.results))
         attrs = dict(op.attrs)
@@ -255,6 +257,10 @@ def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Gro
         target.ops.update((*spread.values(), combine))
         new_group.update(dict.fromkeys((*spread.values(), combine), target))
     return Grouping(new_ops, new_group)
+
+
+def _crosses(op: Op, group: Group) -> bool:
+    return reduction(op, group.rows) is Reduction.CROSS
 
 
 def _uniform_results(op: Op, group: Group) -> tuple[int, ...]:

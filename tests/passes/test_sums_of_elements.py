@@ -92,3 +92,15 @@ def test_a_sum_with_a_seam_in_it() -> None:
     check_kernel(kernel)
     found = jstitch.jit(f, options=OPTIONS)(*args)
     np.testing.assert_allclose(found, jax.jit(f)(*args), rtol=1e-6)
+
+
+def test_all_that_is_reduced_of_elements_has_as_many_programs() -> None:
+    """A long sum wants more than the maximum before it, in the same loop, had of its own."""
+
+    def f(x: Array) -> tuple[Array, Array]:
+        return jnp.max(jnp.abs(x)), jnp.sum(x)
+
+    x = np.random.default_rng(2).random(4_122_333, np.float32)
+    check_kernel(kernel_of(f, x.shape))
+    for a, b in zip(jstitch.jit(f, options=OPTIONS)(x), jax.jit(f)(x), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)

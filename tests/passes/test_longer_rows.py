@@ -19,7 +19,6 @@ from jstitch.passes.base.plan import make_pattern
 from jstitch.passes.base.profile import CPU as CPU_PROFILE
 from jstitch.passes.lower.build_nest import CannotLowerError, too_many
 from jstitch.passes.lower.check_kernel import check_kernel
-from jstitch.passes.lower.form_groups import form_groups
 from jstitch.passes.lower.lengthen_rows import fewer_rows
 from jstitch.passes.lower.lower_kernel import _KernelLowering, lower_kernel
 from jstitch.passes.pipeline import run
@@ -119,19 +118,6 @@ def test_a_gradient_and_a_reduction_behind() -> None:
     x = drawn((512, 64))
     for f in (jax.grad(lambda x: jnp.sum(jnp.tanh(hadamard(x)))), rounded):
         np.testing.assert_allclose(jstitch.jit(f, options=OPTIONS)(x), jax.jit(f)(x), rtol=1e-4, atol=1e-4)
-
-
-def test_a_table_for_all_rows_is_made_once() -> None:
-    """It waits in memory: longer rows would have it made by every program."""
-
-    def f(x: Any) -> Any:
-        table = jnp.tanh(jnp.sin(x[0, 0]) + jnp.arange(256.0))
-        return x + table[::-1] + table
-
-    graph = graph_of(f, [drawn((64, 16, 256))])
-    ops = make_pattern(graph, graph.ops, "").ops
-    groups = [form_groups(ops, graph.outputs, CPU_PROFILE, longer=longer).levels for longer in (True, False)]
-    assert groups[0] == groups[1]
 
 
 def test_rows_are_enough_for_all_programs_and_not_too_long() -> None:

@@ -59,7 +59,7 @@ OPTIONAL_PASSES = (
         "narrow_products",
     ),
     *("join_sums", "merge_products", "swap_products", "align_rows", "cancel_transposes"),
-    *("turn_products", "lead_products", "turn_gradients"),
+    *("turn_products", "lead_products", "turn_gradients", "turn_weights"),
     *(
         "cse",
         "hoist_slices",

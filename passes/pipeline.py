@@ -59,6 +59,7 @@ from jstitch.passes.graph.split_complex import split_complex
 from jstitch.passes.graph.swap_products import swap_products
 from jstitch.passes.graph.turn_gradients import turn_gradients
 from jstitch.passes.graph.turn_products import turn_products
+from jstitch.passes.graph.turn_weights import turn_weights
 from jstitch.passes.graph.unroll_windows import unroll_windows
 from jstitch.passes.graph.write_scatters import write_scatters
 from jstitch.passes.graph.write_selections import write_selections
@@ -113,6 +114,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     graph_pass("turn_products", run_on=turn_products, about=turn_products),
     graph_pass("lead_products", run_on=lead_products, about=lead_products),
     graph_pass("turn_gradients", run_on=turn_gradients, about=turn_gradients),
+    graph_pass("turn_weights", run_on=turn_weights, about=turn_weights),
     replace(_CANONICALIZE, name="canonicalize_again"),
     _any_target(cse),
     graph_pass("hoist_slices", run_on=hoist_slices, about=hoist_slices),

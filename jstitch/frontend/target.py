@@ -15,7 +15,7 @@ from functools import cache, partial
 import jax
 
 from jstitch import _jax
-from jstitch.calibration import store
+from jstitch.calibration import measure, store
 from jstitch.codegen.backend import Backend
 from jstitch.codegen.cpu.backend import CpuBackend
 from jstitch.codegen.cuda.backend import CudaBackend
@@ -61,9 +61,17 @@ def find_target(platform: str, options: CompileOptions) -> Target | str:
 
 
 def cpu_profile(options: CompileOptions) -> Profile:
-    """The shipped profile, with this machine's own numbers where they were measured."""
-    machine = store.load(store.place(options.cache_dir)) if options.calibrated else None
-    return _as_xla_is(profile.CPU if machine is None else replace(profile.CPU, machine=machine))
+    """The shipped profile, with this machine's own numbers: those that were measured, or that it tells."""
+    if not options.calibrated:
+        return _as_xla_is(profile.CPU)
+    machine = store.load(store.place(options.cache_dir)) or _unmeasured()
+    return _as_xla_is(replace(profile.CPU, machine=machine))
+
+
+@cache
+def _unmeasured() -> Machine:
+    """The shipped machine, with the size of this one's cache."""
+    return replace(profile.CPU.machine, near_bytes=measure.near_bytes())
 
 
 @cache

@@ -11,14 +11,16 @@ what is transposed; a kernel reads it in place, but element by element: rows go 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
+from jstitch.passes.base.product_side import PRODUCT
 from jstitch.passes.base.rewrite import has, map_frames
 from jstitch.passes.base.sort_ops import sort_ops
 from jstitch.passes.graph.dim_orders import is_in_place, settled, tied, turn
+from jstitch.passes.graph.swap_products import exchanged, is_even, swapped
 from jstitch.passes.graph.turn_region import TRANSPOSE, Order, inverse, moved
 
 MOST = 400  # ops that are made in another order together
@@ -32,18 +34,12 @@ def cancel_transposes(graph: Graph) -> Graph:
 def _cancelled(frame: Graph) -> Graph:
     found = _Frame(frame.producers(), frame.users(), frozenset(frame.outputs))
     changes: dict[Op, tuple[Op, ...]] = {}
-    tried, known = set[Value](), set[Op]()
-    for op in frame.ops:
-        if (
-            op.name != TRANSPOSE
-            or op.result in tried
-            or is_in_place(op.attrs["permutation"], op.result.shape)
-        ):
-            continue
-        region = _Region.of(op, found)
+    tried, known = set[tuple[Value, Order]](), set[Op]()
+    for start, order in _starts(frame):
+        region = None if (start, order) in tried else _Region.of(start, order, found)
         if region is None or not region.ops:
             continue
-        tried.update(v for v, order in region.orders.items() if order == region.orders[op.result])
+        tried.update(region.orders.items())
         around = {*region.ops, *region.transposes()}
         if region.saved() > 0 and known.isdisjoint(around):
             changes |= region.changes()
@@ -51,6 +47,19 @@ def _cancelled(frame: Graph) -> Graph:
     if not changes:
         return frame
     return replace(frame, ops=sort_ops([new for op in frame.ops for new in changes.get(op, (op,))]))
+
+
+def _starts(frame: Graph) -> Iterator[tuple[Value, Order]]:
+    """What transposes make, in the order of what they read; then the other way round."""
+    turns = [
+        op
+        for op in frame.ops
+        if op.name == TRANSPOSE and not is_in_place(op.attrs["permutation"], op.result.shape)
+    ]
+    yield from ((op.result, settled(op.attrs["permutation"], op.result.shape)) for op in turns)
+    for op in turns:
+        (read,) = op.operands
+        yield read, settled(inverse(op.attrs["permutation"]), read.shape)
 
 
 @dataclass(frozen=True)
@@ -69,11 +78,10 @@ class _Region:
     ops: dict[Op, None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, transpose: Op, frame: _Frame) -> _Region | None:
-        """All that must have its dimensions in the order of what `transpose` reads, if its result has."""
-        result = transpose.result
-        region = cls(frame, {result: settled(transpose.attrs["permutation"], result.shape)})
-        todo = [result]
+    def of(cls, start: Value, order: Order, frame: _Frame) -> _Region | None:
+        """All that must have its dimensions in another order if that value has."""
+        region = cls(frame, {start: order})
+        todo = [start]
         while todo:
             v = todo.pop()
             for op in (*region._maker(v), *frame.users.get(v, ())):
@@ -131,10 +139,17 @@ class _Region:
         """Whether what comes from outside has the new order anyway."""
         maker = self.frame.makers.get(v)
         if maker is None or maker.name != TRANSPOSE:
-            return is_in_place(order, v.shape)
+            return is_in_place(order, v.shape) or self._exchanged(v, order)
         read = self.orders.get(maker.operands[0], tuple(range(len(order))))
         line = inverse(order)
         return is_in_place([read[maker.attrs["permutation"][d]] for d in line], [v.shape[d] for d in line])
+
+    def _exchanged(self, v: Value, order: Order) -> bool:
+        """Whether it is a product's, for this alone: with its operands exchanged it has the new order."""
+        maker = self.frame.makers.get(v)
+        if maker is None or maker.name != PRODUCT or v in self.frame.outputs or not is_even(maker):
+            return False
+        return inverse(order) == exchanged(maker) and all(op in self.ops for op in self.frame.users[v])
 
     def changes(self) -> dict[Op, tuple[Op, ...]]:
         """What becomes of each op; what `canonicalize` makes one transpose of, or none, stands as two."""
@@ -147,10 +162,16 @@ class _Region:
                 continue
             order = self.orders[v]
             if not any(op in self.ops for op in self._maker(v)):
-                made[first].append(replace(build.transpose(v, inverse(order)), results=(new,)).located(first))
+                made[first].append(self._turned(v, order, new).located(first))
             elif any(op not in self.ops for op in self.frame.users.get(v, ())) or v in self.frame.outputs:
                 made[first].append(replace(build.transpose(new, order), results=(v,)).located(first))
         return {op: tuple(ops) for op, ops in made.items()}
+
+    def _turned(self, v: Value, order: Order, new: Value) -> Op:
+        """What makes a value from outside in the new order."""
+        if self._exchanged(v, order):
+            return swapped(self.frame.makers[v], (new,))
+        return replace(build.transpose(v, inverse(order)), results=(new,))
 
 
 def _moves(order: Order) -> bool:

@@ -21,14 +21,14 @@ def carrying(body: Graph, ops: Sequence[Op], made: Sequence[Value]) -> Graph:
 def hoist(loop: Op, body: Graph, before: Sequence[Op], made: Sequence[Value]) -> list[Op]:
     """The loop with a new body, after ops that stand before it now.
 
-    before: these ops, on inputs of the body that are the same in every turn. made: those of their results
-    that come in as the last inputs of the new body.
+    before: these ops, on what is the same in every turn: inputs of the body, or what stands around the loop.
+    made: those of their results that come in as the last inputs of the new body.
     """
     condition, old = loop.regions
     outside = dict(zip(old.inputs, loop.operands, strict=True))
     moved: list[Op] = []
     for op in before:
-        operands = tuple(outside[v] for v in op.operands)
+        operands = tuple(outside.get(v, v) for v in op.operands)
         moved.append(replace(op, operands=operands, results=(Value(op.result.type),)))
         outside[op.result] = moved[-1].result
     given = tuple(outside[v] for v in made)

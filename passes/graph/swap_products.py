@@ -31,7 +31,7 @@ def swap_products(graph: Graph) -> Graph:
         product = producer(op.operands[0])
         if product is None or product.name != PRODUCT or not is_even(product):
             return None
-        if tuple(op.attrs["permutation"]) != _exchanged(product):
+        if tuple(op.attrs["permutation"]) != exchanged(product):
             return None
         return Replacement(op.results, (swapped(product, op.results),))
 
@@ -44,7 +44,7 @@ def is_even(product: Op) -> bool:
     return len(set(precisions)) == 1 and not product.attrs.get("algorithm")
 
 
-def _exchanged(product: Op) -> tuple[int, ...]:
+def exchanged(product: Op) -> tuple[int, ...]:
     """Where dimensions of the result come from when the second operand's rows are before the first one's."""
     left, right = Side.of(product, 0), Side.of(product, 1)
     batch, rows = len(left.batch), len(left.free)

@@ -52,8 +52,11 @@ from jstitch.passes.lower.loop_pattern import LoopPattern
 from jstitch.passes.lower.place_values import LaneView, Placement
 from jstitch.passes.lower.quote_lines import quote_lines
 from jstitch.passes.lower.rewrite_ops import RewrittenOps, rewrite_ops
+from jstitch.passes.lower.schedule import divisors
+from jstitch.passes.lower.tile_rows import StepTile
 from jstitch.passes.lower.written import InStack, Place
 
+LEAST_ROWS = 2  # of a product's step: fewer wait for each other's sums
 LARGEST = 1 << 24  # bytes of a program's tiles: more stay in no cache from turn to turn
 TOO_LARGE = "needs {found} bytes per program for what turns go on from and make, {bound} at most"
 AROUND = "what is around the loop waits for all of a turn"
@@ -70,6 +73,17 @@ def lower_cell(name: str, pattern: LoopPattern, limit: int | None) -> Kernel:
         if cell.keeps_rows(rows) and not cell.group(rows).flat:
             return cell.kernel(name, rows, limit)
     raise CannotLowerError(MIXED)
+
+
+def _leave_no_core_idle(group: Group) -> None:
+    """Fewer rows of a product at a time, where a core would have none: turns read weights where they are."""
+    machine = group.profile.machine
+    if machine.device is not None or not group.products or group.rows // group.step >= machine.units:
+        return
+    each = [n for n in divisors(group.rows) if LEAST_ROWS <= n <= group.rows // machine.units]
+    if each:
+        group.step = each[-1]
+        group.tiles = (StepTile(group.step), *group.tiles)
 
 
 @dataclass(eq=False)
@@ -208,6 +222,7 @@ class _Cell:
     def kernel(self, name: str, rows: int, limit: int | None) -> Kernel:
         p, ops, group = self.pattern, list(self.formed.ops), self.group(rows)
         choose_steps([group])
+        _leave_no_core_idle(group)
         choose_threads([group], p.profile)
         group.tiles = tuple(tile for tile in group.tiles if not tile.block)
         producers = {v: op for op in ops for v in op.results}

@@ -193,3 +193,24 @@ def test_many_drawn_programs_mean_the_same(first: int) -> None:
         f, args = _drawn(seed)
         before, after = cancelled(f, *args)
         assert transposed(after) <= transposed(before)
+
+
+def cell(w: Any, u: Any, x: Any, h: Any) -> Any:
+    """Weights before vectors, of all rows of a batch at once."""
+    return jax.vmap(lambda x, h: jnp.tanh(w @ x + u @ h))(x, h)
+
+
+def test_products_that_are_turned_together_have_their_operands_exchanged() -> None:
+    args = arrays((7, 5), (7, 6), (3, 5), (3, 6))
+    before, after = cancelled(cell, *args)
+    assert transposed(before) == 4 * 3 * 7
+    assert transposed(after) == 0
+
+
+def test_a_product_that_others_read_too_stays_as_it_is() -> None:
+    def f(w: Any, u: Any, x: Any, h: Any) -> Any:
+        left, right = w @ x.T, u @ h.T
+        return jnp.tanh(left + right).T, left
+
+    before, after = cancelled(f, *arrays((7, 5), (7, 6), (3, 5), (3, 6)))
+    assert transposed(after) == transposed(before)

@@ -37,6 +37,7 @@ OPTIONAL_PASSES = (
         "unroll_loops",
         "divide_windows",
         "write_selections",
+        "hoist_invariants",
         "write_sorts",
         "write_top_k",
         "write_taps",

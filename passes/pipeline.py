@@ -35,6 +35,7 @@ from jstitch.passes.graph.divide_windows import divide_windows
 from jstitch.passes.graph.fold_constants import fold_constants
 from jstitch.passes.graph.fold_transposes import fold_transposes
 from jstitch.passes.graph.group_collectives import group_collectives
+from jstitch.passes.graph.hoist_invariants import hoist_invariants
 from jstitch.passes.graph.hoist_products import hoist_products
 from jstitch.passes.graph.hoist_slices import hoist_slices
 from jstitch.passes.graph.join_collectives import join_collectives
@@ -86,6 +87,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     graph_pass("roll_loops", run_on=roll_loops, about=roll_loops),
     graph_pass("unroll_loops", run_on=unroll_loops, about=unroll_loops),
     _any_target(fold_constants),
+    _any_target(hoist_invariants),
     graph_pass("write_selections", run_on=write_selections, about=write_selections),
     graph_pass("write_sorts", run_on=write_sorts, about=write_sorts),
     graph_pass("write_top_k", run_on=write_top_k, about=write_top_k),

@@ -48,14 +48,29 @@ def recurrence(random: Random, shape: Shape, dtype: str) -> Step | None:
 
 
 def cell(random: Random, shape: Shape, dtype: str) -> Step | None:
-    """A recurrence with a product: its state times a matrix."""
+    """A recurrence with products: its state times a matrix, and often what comes in times another."""
     if len(shape) != 3 or not 1 < shape[0] <= 512 or shape[-1] > 512:
         return None
-    gates = random.choice((1, 3))
-    width = shape[-1]
+    gates, layout = random.choice((1, 3)), random.choice(("columns", "lines", "mapped"))
+    width, matrices, scales = shape[-1], random.choice((1, 2)), random.choice((False, True))
+
+    def times(rows: Array, weights: Array) -> Array:
+        match layout:
+            case "columns":
+                return rows @ weights
+            case "lines":
+                return rows @ weights.T
+            case _:
+                return jax.vmap(lambda row: weights @ row)(rows)
+
+    def scaled(weights: Array) -> Array:
+        return weights * jnp.asarray(width**-0.5, weights.dtype)
 
     def turn(weights: Array, h: Array, x: Array) -> tuple[Array, Array]:
-        z = h @ weights
+        weights = scaled(weights) if scales else weights
+        z = times(h, weights[0])
+        if matrices > 1:
+            z += times(x, weights[1])
         if gates == 1:
             h = jnp.tanh(z + x)
         else:
@@ -65,10 +80,12 @@ def cell(random: Random, shape: Shape, dtype: str) -> Step | None:
         return h, h
 
     def apply(x: Array, weights: Array) -> Array:
-        scaled = weights * jnp.asarray(width**-0.5, x.dtype)
-        return jax.lax.scan(lambda h, v: turn(scaled, h, v), jnp.zeros_like(x[0]), x)[1]
+        weights = weights if scales else scaled(weights)
+        return jax.lax.scan(lambda h, v: turn(weights, h, v), jnp.zeros_like(x[0]), x)[1]
 
-    return Step(f"cell of {gates} gates", apply, (Extra((width, gates * width), dtype),))
+    each = (width, gates * width) if layout == "columns" else (gates * width, width)
+    name = f"cell of {gates} gates, {matrices} matrices{', scaled in turns' if scales else ''}, {layout}"
+    return Step(name, apply, (Extra((matrices, *each), dtype),))
 
 
 def scattered(random: Random, shape: Shape, dtype: str) -> Step | None:

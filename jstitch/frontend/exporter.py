@@ -37,10 +37,16 @@ def export_graph(
     """Write the graph's ops at the current insertion point; the values of its outputs.
 
     arguments: an MLIR value for every graph input (and capture). Needs a current context and location.
-    Opaque ops must come from the same context. Raises ValueError for one without a source.
+    Opaque ops must come from the same context. Raises ValueError for one without a source, and ir.MLIRError
+    where MLIR rejects an op: later, when JAX looks, there is no way back.
     """
     exporter = _Exporter(dict(arguments), emit_kernel)
-    return exporter.export(graph)
+    block = ir.InsertionPoint.current.block
+    before = len(block.operations)
+    results = exporter.export(graph)
+    for op in list(block.operations)[before:]:
+        op.operation.verify()
+    return results
 
 
 def export_module(graph: Graph, name: str = "main", emit_kernel: EmitKernel | None = None) -> ir.Module:

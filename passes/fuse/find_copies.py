@@ -158,6 +158,8 @@ class _Reader:
         """The parts of a block, which are all that is taken from it: by slices, reshapes in between."""
         whole = read.results[0]
         size = whole.tensor.size // self.count
+        if size == 0:
+            return None
         begins = {whole: 0}
         found: dict[int, Value] = {}
         self.about.add(read)

@@ -69,7 +69,9 @@ class _Turner:
             return False
         left, right = Side.of(op, 0), Side.of(op, 1)
         of_rows = left.size(left.free) > 1 and not left.batch and right.value not in self.changing
-        return of_rows and right.contracted == (1,) and LEAST_BYTES <= right.value.tensor.nbytes <= self.most
+        if right.value.tensor.rank != 2 or right.contracted != (1,):
+            return False
+        return of_rows and LEAST_BYTES <= right.value.tensor.nbytes <= self.most
 
     def _product(self, op: Op) -> Op:
         left, weights = op.operands

@@ -31,7 +31,14 @@ from jstitch.passes.base.row_access import (
     reduction,
     relations,
 )
-from jstitch.passes.lower.group import Group, choose_short_rows, choose_steps, choose_threads, share_long_sums
+from jstitch.passes.lower.group import (
+    Group,
+    choose_short_rows,
+    choose_steps,
+    choose_threads,
+    share_long_sums,
+    share_partial_sums,
+)
 from jstitch.passes.lower.lengthen_rows import candidate_rows, fewer_rows, lengthen_rows
 from jstitch.passes.lower.raise_levels import RowFlow, raise_levels
 from jstitch.passes.lower.recompute_cost import PARTIAL, RECOMPUTE, costs_of, repeated_values
@@ -238,7 +245,8 @@ def _split_cross_reductions(ops: Sequence[Op], group_of: dict[Op, Group]) -> Gro
             continue
         group = crossing[op]
         uniform = _uniform_results(op, group)
-        partials = tuple(_partial_value(v, group.programs, n in uniform) for n, v in enumerate(op.results))
+        programs = share_partial_sums(group)
+        partials = tuple(_partial_value(v, programs, n in uniform) for n, v in enumerate(op.results))
         attrs = dict(op.attrs)
         partial = replace(op, name=PARTIAL, results=partials, attrs=attrs)
         spread = {

@@ -35,7 +35,7 @@ class Group:
     fixed: programs that a template asks for, and threads that share a row; 0: not said. exact: whether it
     says the threads. columns: of the strip that a row is; 0: it is none. tiles: rows of a step with products
     and columns between these, to try in turn. block: such columns that a template asks for; 0: whole rows;
-    None: not said.
+    None: not said. sharing: programs that there are partial sums of; 0: of none.
     """
 
     rows: int
@@ -50,6 +50,7 @@ class Group:
     columns: int = 0
     tiles: tuple[StepTile, ...] = ()
     block: int | None = None
+    sharing: int = 0
 
     @property
     def flat(self) -> bool:
@@ -87,8 +88,8 @@ class Group:
     @property
     def programs(self) -> int:
         """Fixed by the shapes, never by the machine's threads, so that results are deterministic."""
-        if self.fixed:
-            return self.fixed
+        if self.fixed or self.sharing:
+            return self.fixed or self.sharing
         if self.accumulates:
             return self.profile.column_programs(self.rows, self.step, self.largest)
         most = self.profile.max_programs
@@ -101,6 +102,13 @@ def share_long_sums(op: Op, group: Group) -> None:
     on_cpu = group.profile.machine.device is None
     if on_cpu and adds and group.flat and group.profile.blocks and not group.fixed:
         group.fixed = max(group.programs, group.rows // SHARE)
+
+
+def share_partial_sums(group: Group) -> int:
+    """The programs that there are partial sums of: tiles with rows for all of them may still be chosen."""
+    group.sharing = group.programs
+    group.tiles = tuple(tile for tile in group.tiles if group.rows // tile.rows >= group.sharing)
+    return group.sharing
 
 
 def choose_steps(groups: Iterable[Group]) -> None:

@@ -19,7 +19,7 @@ SHORT = 16  # elements of a row, in which a loop's vectors are mostly empty
 def candidate_rows(shape: tuple[int, ...]) -> list[int]:
     """Into how many rows the shape can be cut, the finest first."""
     products = [math.prod(shape[:k]) for k in range(len(shape), -1, -1)]
-    return list(dict.fromkeys(products))
+    return list(dict.fromkeys(filter(None, products)))
 
 
 def lengthen_rows(

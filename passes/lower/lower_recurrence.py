@@ -63,8 +63,8 @@ def lower_recurrence(
 ) -> Kernel:
     """The kernel of a pattern with one loop. Arguments as for `lower_kernel`; raises CannotLowerError."""
     pattern = read_pattern(ops, inputs, outputs, profile)
-    if any(v.tensor.size == 0 for v in (*pattern.outputs, *(c.before for c in pattern.loop.carries))):
-        raise CannotLowerError("its turns go on from nothing, or leave nothing")
+    if any(v.tensor.size == 0 for v in (*inputs, *outputs, *(c.before for c in pattern.loop.carries))):
+        raise CannotLowerError("its turns read nothing, go on from nothing, or leave nothing")
     try:
         return _by_elements(name, pattern)
     except CannotLowerError:

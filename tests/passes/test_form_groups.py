@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jstitch
 from jstitch.codegen.interpret_kernel import interpret_kernel
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.frontend.importer import import_module
@@ -144,3 +145,21 @@ def test_long_rows_that_come_from_memory_are_taken_one_by_one(
     graph = import_module(parse_module(text))
     kernel = lower_kernel("k", graph.ops, graph.inputs, graph.outputs, CPU_PROFILE)
     assert {lane.step for phase in kernel.phases for lane in phase.lanes} == {expected}
+
+
+@pytest.mark.parametrize("shape", [(128, 2185, 3735), (96, 1391, 4000)])
+def test_partial_sums_are_of_the_programs_that_there_are(shape: tuple[int, int, int]) -> None:
+    """Tiles of the rows that the model likes best find no room: those of fewer rows have as many programs."""
+    rows, depth, columns = shape
+
+    def loss(x: Any, w: Any, b: Any, labels: Any) -> Any:
+        logits = jax.nn.silu(x) @ w + b
+        own = jnp.take_along_axis(logits, labels[:, None], 1)[:, 0]
+        return jnp.mean(jax.nn.logsumexp(logits, -1) - own)
+
+    args = [jax.ShapeDtypeStruct(s, "float32") for s in ((rows, depth), (depth, columns), (columns,))]
+    labels = jax.ShapeDtypeStruct((rows,), "int32")
+    options = jstitch.CompileOptions(tune="off", strict=True, verify=True)
+    jstitch.jit(jax.value_and_grad(loss, (0, 1, 2)), options=options).lower(*args, labels)
+    (record,) = jstitch.last_report()[-1:]
+    assert record.kernels > 0

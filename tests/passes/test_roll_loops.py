@@ -138,6 +138,16 @@ def test_what_only_looks_alike_stays(f: Callable[[Any], Any]) -> None:
     assert roll_loops(graph, CPU) is graph
 
 
+@pytest.mark.parametrize("turns", [2, 17])
+def test_empty_arrays(turns: int) -> None:
+    def f(x: Any, h: Any) -> Any:
+        return lax.scan(lambda h, now: (jnp.tanh(h + now.sum()), None), h, x)[0]
+
+    args = np.ones((turns, 3, 0), np.float32), np.ones((3, 40), np.float32)
+    found = jstitch.jit(f, options=jstitch.CompileOptions(strict=True))(*args)
+    np.testing.assert_allclose(found, jax.jit(f)(*args), rtol=1e-6)
+
+
 def test_loops_that_are_no_kernels_stay() -> None:
     def f(x: Any, w: Any) -> Any:
         return lax.scan(lambda c, t: (jnp.linalg.cholesky(c @ w + t), None), w, x, unroll=2)[0]

@@ -18,6 +18,9 @@ from robustness_support import LENIENT, arguments, check, our_warnings, standard
 import jstitch
 from jstitch.codegen.cpu import backend, compile_kernel
 from jstitch.frontend import kernel_builder, rewrite
+from jstitch.ir.graph import Graph
+from jstitch.ir.ops import build
+from jstitch.passes.base.context import Context
 from jstitch.passes.fuse import plan_tree
 from jstitch.passes.pipeline import PIPELINE
 
@@ -70,6 +73,20 @@ def test_a_pass_breaks_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewrite, "PIPELINE", (broken, *PIPELINE[1:]))
     reason = _falls_back(standardize(), *arguments(), options=LENIENT.replace(verify=True))
     assert broken.name in reason
+
+
+def _turned_wrongly(graph: Graph, _: Context) -> Graph:
+    """With a transposition that has fewer dimensions than what it turns."""
+    flat = build.transpose(graph.inputs[0], (1, 0))
+    broken = replace(flat, attrs={"permutation": (0,)})
+    return replace(graph, ops=(broken, *graph.ops), outputs=(flat.result, *graph.outputs[1:]))
+
+
+def test_a_pass_writes_what_mlir_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without `verify`, where JAX would raise after the call is lowered."""
+    broken = replace(PIPELINE[-1], run_on=_turned_wrongly)
+    monkeypatch.setattr(rewrite, "PIPELINE", (*PIPELINE[:-1], broken))
+    assert "permutation" in _falls_back(lambda x: jnp.tanh(x) * x, jnp.ones((40, 40)))
 
 
 @pytest.mark.parametrize(

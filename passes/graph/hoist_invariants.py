@@ -3,9 +3,9 @@
     while:  %a = multiply %w, 0.5;  %z = dot_general %h, %a        ->        %a = multiply %w, 0.5
                                                                             while:  %z = dot_general %h, %a
 
-Weights that are scaled, masked, normalized or rounded where they are used. XLA does the same, of what is no
-larger than what it is made of; a kernel that has the loop, or one of its turns, would not. What only moves
-stays: products take operands in any order, and kernels read them in place.
+Weights that are scaled, masked, normalized, rounded or joined where they are used. XLA does the same, of what
+is no larger than what it is made of; a kernel that has the loop, or one of its turns, would not. What only
+moves, of one array, stays: products take operands in any order, and kernels read them in place.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _rule(op: Op, _: Producer) -> Replacement | None:
 class _Invariants:
     """Of a loop's body: values that no turn changes -> what they are made of, of what the loop is given.
 
-    work: such a value -> classes of the ops that make it of that.
+    work: such a value -> classes of the ops that make it of that, but for those that only move one array.
     """
 
     body: Graph
@@ -78,7 +78,9 @@ class _Invariants:
         sources = frozenset[Value]().union(*(self.sources[v] for v in op.operands))
         work = frozenset[OpClass]().union(*(self.work[v] for v in op.operands))
         self.sources[op.result] = sources
-        self.work[op.result] = work | {lookup(op.name).op_class} if sources else work
+        kind = lookup(op.name).op_class
+        is_read_in_place = kind in MOVING and len(op.operands) == 1
+        self.work[op.result] = work if is_read_in_place or not sources else work | {kind}
 
     def worth_keeping(self) -> list[Value]:
         """What turns read of them, and had better find made."""
@@ -102,7 +104,9 @@ class _Invariants:
         """Whether it is work to make, and no larger than what it is made of."""
         if v.tensor.nbytes > sum(given.tensor.nbytes for given in self.sources[v]):
             return False
-        return not self.work[v].isdisjoint(DEAR if v.tensor.size < LEAST_ELEMENTS else COMPUTING)
+        if v.tensor.size < LEAST_ELEMENTS:
+            return not self.work[v].isdisjoint(DEAR)
+        return bool(self.work[v])
 
     def makers(self, values: Iterable[Value]) -> list[Op]:
         """The ops that make them, of what the loop is given, in order."""

@@ -62,10 +62,11 @@ def body(graph: Graph) -> tuple[Op, ...]:
         (lambda w: w / jnp.linalg.norm(w, axis=0), {"divide", "sqrt", "reduce"}),
         (lambda w: jax.nn.softmax(w), {"exponential", "divide", "reduce"}),
         (lambda w: w @ w.T / 64, {"divide"}),
+        (lambda w: jnp.concatenate([w[:, 8:], w[:, :8]], 1), {"concatenate"}),
         (lambda w: jnp.where(jnp.tri(16) > 0, w, 0), {"select"}),
         (lambda w: w.astype(jnp.bfloat16).astype(jnp.float32), {"convert"}),
     ],
-    ids=["scaled", "normalized", "softmax", "product", "masked", "rounded"],
+    ids=["scaled", "normalized", "softmax", "product", "joined", "masked", "rounded"],
 )
 def test_weights_that_turns_make(weights: Callable[[Any], Any], gone: set[str]) -> None:
     f = scanned(weights)

@@ -173,10 +173,11 @@ def test_weights_of_more_dimensions_stay_as_they_are() -> None:
     def f(h: Any, w: Any) -> Any:
         return lax.fori_loop(0, LEAST_TURNS, lambda i, h: jnp.tanh(jnp.einsum("bk,nkm->bnm", h, w).sum(1)), h)
 
-    args = arrays((4, 40), (3, 40, 40))
+    h, w = arrays((4, 40), (3, 40, 40))
+    args = h, w / 40  # turns that forget, or they would make any rounding larger
     graph = graph_of(f, args)
     assert turn_weights(graph, CPU) is graph
-    np.testing.assert_allclose(jstitch.jit(f)(*args), jax.jit(f)(*args), rtol=2e-4, atol=2e-4)
+    np.testing.assert_allclose(jstitch.jit(f)(*args), jax.jit(f)(*args), rtol=2e-5, atol=2e-5)
 
 
 def test_weights_that_stay_in_no_cache_stay_as_they_are() -> None:

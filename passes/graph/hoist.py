@@ -13,6 +13,12 @@ def fixed_inputs(body: Graph) -> frozenset[Value]:
     return frozenset(a for a, b in zip(body.inputs, body.outputs, strict=True) if a is b)
 
 
+def changing_values(body: Graph) -> frozenset[Value]:
+    """What may differ from turn to turn: what a turn makes, and inputs that it changes."""
+    made = frozenset(v for op in body.ops for v in op.results)
+    return made.union(body.inputs) - fixed_inputs(body)
+
+
 def carrying(body: Graph, ops: Sequence[Op], made: Sequence[Value]) -> Graph:
     """The body with other ops; values that are made before the loop come in, and go out, as the last ones."""
     return Graph((*body.inputs, *made), tuple(ops), (*body.outputs, *made))

@@ -18,7 +18,7 @@ from jstitch.ir.ops import WHILE, OpClass, has_effects, lookup
 from jstitch.ir.scope import together
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.rewrite import Producer, Replacement, is_loop, rewrite
-from jstitch.passes.graph.hoist import carrying, fixed_inputs, hoist
+from jstitch.passes.graph.hoist import carrying, changing_values, hoist
 
 LEAST_ELEMENTS = 64  # of something that is no work: LLVM keeps fewer in registers
 COMPUTING = (OpClass.LIGHT, OpClass.EXPENSIVE, OpClass.REDUCTION, OpClass.CONTRACTION)
@@ -56,8 +56,7 @@ class _Invariants:
     work: dict[Value, frozenset[OpClass]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        made = {v for op in self.body.ops for v in op.results}
-        changing = made.union(self.body.inputs) - fixed_inputs(self.body)
+        changing = changing_values(self.body)
         self.producers = self.body.producers()
         for op in self.body.ops:
             for v in op.operands:
@@ -84,7 +83,7 @@ class _Invariants:
 
     def worth_keeping(self) -> list[Value]:
         """What turns read of them, and had better find made."""
-        todo = [v for op in self.body.ops if op.results[0] not in self.sources for v in op.operands]
+        todo = [v for op in self.body.ops if op.results[0] not in self.sources for v in op.uses]
         todo += self.body.outputs
         found: dict[Value, None] = {}
         seen = set[Value]()

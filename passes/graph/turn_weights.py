@@ -20,7 +20,7 @@ from jstitch.passes.base.context import Context
 from jstitch.passes.base.product_side import PRODUCT, SIDES, Side
 from jstitch.passes.base.rewrite import Producer, Replacement, has, rewrite
 from jstitch.passes.graph.find_recurrence import takes_loops
-from jstitch.passes.graph.hoist import carrying, fixed_inputs, hoist
+from jstitch.passes.graph.hoist import carrying, changing_values, hoist
 from jstitch.passes.graph.turn_stacks import turns_of
 
 LEAST_TURNS = 16  # that read what is turned once
@@ -51,9 +51,7 @@ class _Turner:
     turned: dict[Value, Op] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        fixed = fixed_inputs(self.body)
-        made = {v for op in self.body.ops for v in op.results}
-        self.changing = made.union(self.body.inputs) - fixed
+        self.changing = changing_values(self.body)
 
     def loop(self, op: Op) -> Replacement | None:
         ops = [self._product(o) if self._is_across(o) else o for o in self.body.ops]

@@ -107,7 +107,10 @@ def share_long_sums(op: Op, group: Group) -> None:
 def share_partial_sums(group: Group) -> int:
     """The programs that there are partial sums of: tiles with rows for all of them may still be chosen."""
     group.sharing = group.programs
-    group.tiles = tuple(tile for tile in group.tiles if group.rows // tile.rows >= group.sharing)
+    tiles = [tile for tile in group.tiles if group.rows // tile.rows >= group.sharing]
+    if group.tiles and all(tile.block for tile in tiles):
+        tiles.append(StepTile(group.step))  # where no blocks of columns find room
+    group.tiles = tuple(tiles)
     return group.sharing
 
 

@@ -4,7 +4,8 @@ y[r] = x[r] + (r >= 1 ? x[clamp(r - 1, 0, n - 1)] : 0)      rows [0, 16) as they
 
 Pads, concatenates and rolls of one-dimensional tensors. A CPU's loops are vectors only without the question.
 Rolls and concatenates of whole rows, too: else each of their elements would be loaded from all operands.
-Each part has its own share of the lane's programs, and of what these add up.
+Each part has its own share of the lane's programs, and of what these add up. Parts of a concatenate write no
+more than the whole; where others would write too much, only the longest part is apart.
 """
 
 from __future__ import annotations
@@ -16,16 +17,13 @@ from dataclasses import dataclass
 from jstitch.codegen.kernel_ir import FLAT_ALIGN, ROW, Lane, Let, Nest
 from jstitch.ir.expr import Call, Expr, Number, Ref
 from jstitch.ir.index import Clamp, Index, Var, atoms
-from jstitch.passes.lower.divide_loops import without_edges
+from jstitch.passes.lower.divide_loops import FEW_POINTS, MOST_CODE, long_pieces, without_edges
 
 FEW = 16 * FLAT_ALIGN
 """Elements that are not worth lanes of their own."""
 
 MANY_STEPS, MUCH_WORK = 16, 1 << 14
 """Of rows, and elements of work in all of them: fewer are not worth it."""
-
-MOST_WRITTEN = 512
-"""Instructions of what is written again for each part: LLVM takes seconds to compile more."""
 
 FEW_SUMS = 2
 """Programs for each part, where all programs leave a sum each: with fewer, cores would wait for one."""
@@ -47,31 +45,52 @@ def rest_apart(rows: int, step: int, programs: int) -> tuple[RowsPart, RowsPart]
     return (RowsPart(0, whole, 0, shared), RowsPart(whole, rows, shared, 1)) if whole < rows else None
 
 
-def cut_rows(lane: Lane) -> list[RowsPart]:
-    """Parts of the rows, whole vectors all but the last; empty where the lane is better whole."""
+def cut_rows(lane: Lane) -> Iterator[list[RowsPart]]:
+    """Parts of the rows, the finest first; none where the lane is better whole."""
     if lane.rows < FEW if lane.flat else not _is_worth_it(lane):
-        return []
-    whole, points = FLAT_ALIGN if lane.flat else lane.step, {0, lane.rows}
-    for seam in _seams(lane):
-        points |= {seam // whole * whole, min(lane.rows, -(-seam // whole) * whole)}
-    found = without_edges(sorted(points))
-    parts = list(itertools.pairwise(found))
+        return
+    points = _points(lane)
+    for found in dict.fromkeys((tuple(long_pieces(points)), tuple(without_edges(points)))):
+        if parts := [*_parts(found, lane)]:
+            yield parts
+
+
+def are_short(parts: Sequence[Lane], whole: Lane) -> bool:
+    """Whether the parts are written in little code: in no more than the whole, where that is much."""
+    if whole.flat and len(parts) < FEW_POINTS:
+        return True
+    return sum(map(_code, parts)) <= max(MOST_CODE, _code(whole))
+
+
+def _points(lane: Lane) -> list[int]:
+    """Between which the rows are: whole steps, or whole vectors where that leaves few."""
+    seams = {*_seams(lane)}
+    step = lane.step if not lane.flat else FLAT_ALIGN if len(seams) <= FEW_POINTS // 2 else 1
+    ends = ({seam // step * step, min(lane.rows, -(-seam // step) * step)} for seam in seams)
+    return sorted({0, lane.rows}.union(*ends))
+
+
+def _parts(points: Sequence[int], lane: Lane) -> Iterator[RowsPart]:
+    """None where nothing is cut, or each would have too few programs."""
+    parts = [*itertools.pairwise(points)]
     sums = any(stage.once for stage in lane.stages)
-    if len(parts) < 2 or (sums and lane.programs < FEW_SUMS * len(parts)):
-        return []
-    return [*(_shares if sums else _more)(parts, lane)]
+    if len(parts) > 1 and not (sums and lane.programs < FEW_SUMS * len(parts)):
+        yield from (_shares if sums else _more)(parts, lane)
+
+
+def _code(lane: Lane) -> int:
+    return sum(len(nest.body) for stage in lane.stages for nest in stage.nests)
 
 
 def _is_worth_it(lane: Lane) -> bool:
-    """Whether a lane of whole rows has many, passes over them once, in little code, and asks whose a row is.
+    """Whether a lane of whole rows has many, passes over them once, and asks whose a row is.
 
     (What asks whether there is a row, as behind a pad, is a mask that costs next to nothing.)
     """
     passes = [stage for stage in lane.stages if not stage.once]
     if lane.rows < MANY_STEPS * lane.step or lane.work < MUCH_WORK or len(passes) != 1:
         return False
-    nests = passes[0].nests
-    return sum(len(nest.body) for nest in nests) <= MOST_WRITTEN and any(map(_joins_rows, nests))
+    return any(map(_joins_rows, passes[0].nests))
 
 
 def _joins_rows(nest: Nest) -> bool:

@@ -19,7 +19,12 @@ from collections.abc import Iterable, Sequence
 from jstitch.ir.index import Condition, Index, Var
 
 RUN = 8  # elements: runs of more are worth an innermost loop of their own
-MOST_POINTS = 7  # at which a loop is cut, where conditions on it change
+FEW_POINTS = (
+    7  # at which a loop is cut, where conditions on it change, however much is written for each piece
+)
+MOST_POINTS = 1 << 7
+MOST_CODE = 1 << 10
+"""Instructions of the pieces of a loop with more than few: LLVM takes seconds to compile more."""
 MOST_TOGETHER = 8  # elements of a turn: the largest group that LLVM loads or stores as a whole
 
 Division = tuple[Index, int]
@@ -66,15 +71,24 @@ def seams_of(conditions: Iterable[Condition], names: Sequence[str]) -> tuple[str
                     if 0 < edge < extent:
                         points.setdefault(name, {0, extent}).add(edge)
     for name in reversed(names):
-        found = without_edges(sorted(points.get(name, ())))
+        found = long_pieces(sorted(points.get(name, ())))
         if len(found) > 2:
             return name, found
     return None
 
 
+def long_pieces(points: list[int]) -> list[int]:
+    """The points; of many, the ends of the longest pieces: short ones between two of these are one piece."""
+    if len(points) <= MOST_POINTS:
+        return points
+    pieces = sorted(itertools.pairwise(points), key=lambda piece: piece[0] - piece[1])
+    ends = {end for piece in pieces[: MOST_POINTS // 2 - 1] for end in piece}
+    return sorted({points[0], points[-1]} | ends)
+
+
 def without_edges(points: list[int]) -> list[int]:
     """The points; of many, the ends of the longest piece, if that is most of all; none if it is not."""
-    if len(points) <= MOST_POINTS:
+    if len(points) <= FEW_POINTS:
         return points
     lo, hi = max(itertools.pairwise(points), key=lambda piece: piece[1] - piece[0])
     most = 2 * (hi - lo) > points[-1] - points[0]

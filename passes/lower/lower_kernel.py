@@ -19,7 +19,7 @@ from jstitch.ir.types import TensorType
 from jstitch.passes.base.plan import Update
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.lower.build_nest import CannotLowerError
-from jstitch.passes.lower.cut_rows import RowsPart, cut_rows, rest_apart
+from jstitch.passes.lower.cut_rows import RowsPart, are_short, cut_rows, rest_apart
 from jstitch.passes.lower.describe_template import template_of
 from jstitch.passes.lower.fit_lane import LaneFit, Placed
 from jstitch.passes.lower.form_groups import Grouping
@@ -187,23 +187,28 @@ class _KernelLowering:
             tiles, schedules = found
         self.schedules += schedules
         if apart:
-            self._take_room(tiles)
             # the rows that fill no step, one at a time
-            return [tiles.lane, self._part(view, replace(group, step=1), apart[1])]
-        parts = cut_rows(tiles.lane) if self.profile.seams and not group.products else []
-        if not parts:
-            self._take_room(tiles)
-            return [tiles.lane]
-        return [self._part(view, group, part) for part in parts]
+            return self._placed([tiles, self._part(view, replace(group, step=1), apart[1])])
+        return self._placed(self._cut(view, tiles) if self.profile.seams and not group.products else [tiles])
 
-    def _part(self, view: LaneView, group: Group, part: RowsPart) -> Lane:
+    def _cut(self, view: LaneView, tiles: Tiles) -> list[Tiles]:
+        """The lane in parts, where that is better."""
+        for parts in cut_rows(tiles.lane):
+            found = [self._part(view, view.group, part) for part in parts]
+            if are_short([each.lane for each in found], tiles.lane):
+                return found
+        return [tiles]
+
+    def _part(self, view: LaneView, group: Group, part: RowsPart) -> Tiles:
         tiles, _ = self.fit.fit(replace(view, group=group, part=part))
-        self._take_room(tiles)
-        return tiles.lane
+        return tiles
 
-    def _take_room(self, tiles: Tiles) -> None:
-        self.arena += tiles.buffers
-        self.arena_bytes = max(self.arena_bytes, tiles.nbytes)
+    def _placed(self, found: Sequence[Tiles]) -> list[Lane]:
+        """The lanes, with room in the arena."""
+        for tiles in found:
+            self.arena += tiles.buffers
+            self.arena_bytes = max(self.arena_bytes, tiles.nbytes)
+        return [tiles.lane for tiles in found]
 
     def _reading_less(self, view: LaneView, lane: Lane) -> Placed | None:
         """The lane without tiles of what can be computed again, where the rows it reads need their room."""

@@ -13,6 +13,7 @@ from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import ROWS
 from jstitch.passes.lower.cut_rows import RowsPart
+from jstitch.passes.lower.divide_loops import MOST_CODE, without_edges
 from jstitch.passes.lower.follow_memory import Order, follow_memory
 from jstitch.passes.lower.lane_context import LaneContext
 from jstitch.passes.lower.loop_order import (
@@ -142,7 +143,7 @@ class LaneLowering(LaneContext):
             return write_out_turns(writer, writer.write())
         cuts = self._cuts(writer, by_columns) if seams and self._may_go_on(nodes) else None
         if cuts is not None:
-            return self._pieces(nodes, by_columns, {}, cuts)
+            return self._in_pieces(nodes, by_columns, cuts, len(nest.body))
         if blocks or writer.builder.conditions or not all(map(self._read_modify_write, nodes)):
             return write_out_turns(writer, nest) if seams else [nest]
         return self._jammed(writer, nest)
@@ -193,6 +194,17 @@ class LaneLowering(LaneContext):
         if not self._may_go_on(nodes):
             return None
         return follow_memory(nest, {d: nodes[0].domain[d] for d in inner})
+
+    def _in_pieces(
+        self, nodes: list[Node], by_columns: bool, cuts: tuple[str, list[int]], whole: int
+    ) -> list[Nest]:
+        """Nests for all pieces; where these are much more code than the whole, the longest alone is apart."""
+        name, points = cuts
+        found = self._pieces(nodes, by_columns, {}, cuts)
+        few = without_edges(points)
+        if few == points or sum(len(nest.body) for nest in found) <= max(MOST_CODE, whole):
+            return found
+        return self._pieces(nodes, by_columns, {}, (name, few or [points[0], points[-1]]))
 
     def _pieces(
         self,

@@ -41,6 +41,7 @@ OPTIONAL_PASSES = (
         "write_sorts",
         "write_top_k",
         "write_taps",
+        "unstack_reductions",
         "unroll_windows",
         "rewrite_argmax",
         "rewrite_one_hot_scatter",

@@ -62,6 +62,7 @@ from jstitch.passes.graph.turn_gradients import turn_gradients
 from jstitch.passes.graph.turn_products import turn_products
 from jstitch.passes.graph.turn_weights import turn_weights
 from jstitch.passes.graph.unroll_windows import unroll_windows
+from jstitch.passes.graph.unstack_reductions import unstack_reductions
 from jstitch.passes.graph.write_scatters import write_scatters
 from jstitch.passes.graph.write_selections import write_selections
 from jstitch.passes.graph.write_sorts import write_sorts
@@ -92,6 +93,7 @@ PIPELINE: tuple[NamedPass, ...] = (
     graph_pass("write_sorts", run_on=write_sorts, about=write_sorts),
     graph_pass("write_top_k", run_on=write_top_k, about=write_top_k),
     graph_pass("write_taps", run_on=write_taps, about=write_taps),
+    _any_target(unstack_reductions),
     graph_pass("divide_windows", run_on=divide_windows, about=divide_windows),
     _any_target(unroll_windows),
     _any_target(rewrite_argmax),

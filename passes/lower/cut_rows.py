@@ -26,7 +26,8 @@ MANY_STEPS, MUCH_WORK = 16, 1 << 14
 """Of rows, and elements of work in all of them: fewer are not worth it."""
 
 FEW_SUMS = 2
-"""Programs for each part, where all programs leave a sum each: with fewer, cores would wait for one."""
+"""Programs for each part, where all programs leave a sum each: with fewer, cores would wait for one.
+Of many parts, the even shares that one program may have: in one part, each element is asked for them all."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,16 @@ def _points(lane: Lane) -> list[int]:
 def _parts(points: Sequence[int], lane: Lane) -> Iterator[RowsPart]:
     """None where nothing is cut, or each would have too few programs."""
     parts = [*itertools.pairwise(points)]
-    sums = any(stage.once for stage in lane.stages)
-    if len(parts) > 1 and not (sums and lane.programs < FEW_SUMS * len(parts)):
-        yield from (_shares if sums else _more)(parts, lane)
+    if len(parts) < 2:
+        return
+    if not any(stage.once for stage in lane.stages):
+        yield from _more(parts, lane)
+    elif len(parts) < FEW_POINTS or lane.programs < len(parts):
+        yield from _shares(parts, lane) if lane.programs >= FEW_SUMS * len(parts) else ()
+    else:
+        found = [*_shares(parts, lane)]
+        most = max((each.high - each.low) / each.programs for each in found)
+        yield from found if most * lane.programs <= FEW_SUMS * lane.rows else ()
 
 
 def _code(lane: Lane) -> int:

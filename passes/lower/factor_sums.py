@@ -5,7 +5,8 @@
 
 The gradients of norms are full of such sums. Taken apart, several of them turn out to be the same sum, and
 one whose factor k is itself made from sums need not wait for them: the kernel reads its input fewer times.
-Values are f32 or f64; only rounding differs (see docs/numerics.md), NaN and infinities spread as before.
+Only factors whose range is known (tame_factors.py), and few of them: what is divided to be squared stays so.
+Any of deviations, as no factor makes more of 0. Values are f32 or f64; only rounding differs.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from dataclasses import dataclass, field, replace
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.unwind import Deep, each, unwind
-from jstitch.passes.lower.sum_forms import DIVIDE, MULTIPLY, NEGATE, SumForms
+from jstitch.passes.lower.sum_forms import ADD, DIVIDE, MULTIPLY, NEGATE, SumForms
+from jstitch.passes.lower.tame_factors import LARGEST, MOST_ROOTS, Kind, TameFactors
 
 MOST_FACTORS = 64  # a product of more, such as a square of squares, is left as it is
 
 
 def factor_sums(ops: Sequence[Op], outputs: Collection[Value]) -> list[Op]:
     """Ops, in order, that compute the same outputs; the ops that nobody needs any more are gone."""
-    sums = _Sums(SumForms({v: op for op in ops for v in op.results}), frozenset(outputs))
+    producers = {v: op for op in ops for v in op.results}
+    sums = _Sums(SumForms(producers), TameFactors(producers), frozenset(outputs))
     for op in ops:
         sums.take(op)
     return alive(sums.ops, outputs) if sums.changed else list(ops)
@@ -68,9 +71,10 @@ class _Product:
 
 @dataclass(eq=False)
 class _Sums:
-    """forms: of the original ops. number: the order in which values were first seen."""
+    """forms, tame: of the original ops. number: the order in which values were first seen."""
 
     forms: SumForms
+    tame: TameFactors
     outputs: frozenset[Value]
     ops: list[Op] = field(default_factory=list)
     changed: bool = False
@@ -127,9 +131,23 @@ class _Sums:
             return _Product((), (_Factor(v),))
         if (v, dims) not in self.factors:
             found = yield from self._taken_apart(v, dims)
-            whole = found.plain or not found.varying or len(found.varying + found.fixed) > MOST_FACTORS
+            many = len(found.varying + found.fixed) > MOST_FACTORS
+            whole = found.plain or not found.varying or many or not self._is_tame(found, dims)
             self.factors[v, dims] = _Product((v,)) if whole else found
         return self.factors[v, dims]
+
+    def _is_tame(self, product: _Product, dims: tuple[int, ...]) -> bool:
+        """Whether all of its factors together may be taken out."""
+        if len(product.varying) == 1 and self.forms.deviation(product.varying[0], dims) is not None:
+            return True
+        kinds = [self.tame.kind(f.value) for f in product.fixed]
+        if None in kinds or sum(kind is not Kind.NUMBER for kind in kinds) > MOST_ROOTS:
+            return False
+        size = 1.0
+        for factor in product.fixed:
+            number = abs(self.tame.number(factor.value) or 1.0)
+            size = size / number if factor.below else size * number
+        return 1 / LARGEST <= size <= LARGEST
 
     def _taken_apart(self, v: Value, dims: tuple[int, ...]) -> Deep[_Product]:
         op = self.forms.producers.get(v)
@@ -175,4 +193,9 @@ class _Sums:
             name = DIVIDE if factor.below else MULTIPLY
             other = self.forms.narrow(factor.value, dims, total.tensor, self._emit)
             total = self._emit(build.elementwise(name, total, other))
-        return self._emit(build.elementwise(NEGATE, total)) if product.negative else total
+        if product.negative:
+            total = self._emit(build.elementwise(NEGATE, total))
+        if product.negative or any((self.tame.number(f.value) or 0) < 0 for f in product.fixed):
+            zero = self._emit(build.splat(total.tensor, 0.0))
+            total = self._emit(build.elementwise(ADD, total, zero))  # no sum that begins with 0 is -0
+        return total

@@ -15,12 +15,12 @@ from rich.console import Console
 import jstitch
 from benchmarks import hunt
 from benchmarks.check import WrongResultError
-from benchmarks.grammar import contractions, endings, moves, norms, pointwise, sequences
+from benchmarks.grammar import contractions, endings, moves, norms, pieces, pointwise, sequences, spectra
 from benchmarks.grammar.compare import require_right
 from benchmarks.grammar.draw import programs
 from benchmarks.grammar.program import WRAPPERS, Extra, Program, Step
 
-MODULES = (contractions, endings, moves, norms, pointwise, sequences)
+MODULES = (contractions, endings, moves, norms, pieces, pointwise, sequences, spectra)
 SMALL = 200_000  # bytes
 DRAWN = list(islice(programs(7), 400))
 

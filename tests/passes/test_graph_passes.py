@@ -211,3 +211,28 @@ def test_pipeline_callbacks(tmp_path: Path) -> None:
     assert seen[-1] == "cse"
     assert sorted(p.name for p in tmp_path.iterdir())[0] == "02_canonicalize.txt"
     assert len(list(tmp_path.iterdir())) == len(seen) < len(PIPELINE)
+
+
+def test_concatenates_of_concatenates_are_one() -> None:
+    """Along one dimension, where nothing else reads the inner one."""
+    parts = [Value(TensorType((2, n), F32)) for n in (3, 1, 4, 2)]
+    inner = build.concatenate(parts[:2], 1)
+    outer = build.concatenate([inner.result, *parts[2:]], 1)
+    (found,) = dce(canonicalize(Graph(tuple(parts), (inner, outer), outer.results))).ops
+    assert found.operands == tuple(parts)
+    both = Graph(tuple(parts), (inner, outer), (outer.result, inner.result))
+    assert canonicalize(both) is both
+    crossed = build.concatenate([inner.result, inner.result], 0)
+    twice = Graph(tuple(parts), (inner, crossed), crossed.results)
+    assert canonicalize(twice) is twice
+
+
+def test_fold_computes_numbers_of_the_same_bits() -> None:
+    """Of one number as well; one that is several narrower ones has no dimension, and they have one."""
+    one = build.constant(np.float32(1.5))
+    bits = build.op("stablehlo.bitcast_convert", [one.result], TensorType((), DType.S32))
+    (folded,) = dce(fold_constants(of([], [one, bits]))).ops
+    assert int(folded.attrs["value"]) == int(np.float32(1.5).view(np.int32))
+    narrow = build.op("stablehlo.bitcast_convert", [one.result], TensorType((4,), DType.U8))
+    (folded,) = dce(fold_constants(of([], [one, narrow]))).ops
+    assert folded.attrs["value"].tolist() == np.float32(1.5).reshape(1).view(np.uint8).tolist()

@@ -16,6 +16,7 @@ from jstitch.codegen.kernel_ir import Kernel, Load, Nest
 from jstitch.ir.expr import Ref
 from jstitch.ir.index import Clamp, atoms
 from jstitch.ir.ops import KERNEL
+from jstitch.passes.lower.divide_loops import MOST_CODE, MOST_POINTS, long_pieces
 from tests.codegen.cuda.stitched import PROFILES, stitch, stitch_for_cpu
 from tests.contexts import CPU, H200
 from tests.passes.test_own_columns import graph_of
@@ -259,3 +260,57 @@ def test_a_step_of_several_rows_is_not_cut_at_a_seam_of_rows(width: int) -> None
     found, expected = jstitch.jit(f, options=options)(*args), jax.jit(f)(*args)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+def pieces(sizes: tuple[int, ...], axis: int) -> Callable[[Any], Any]:
+    """Each by itself, joined again; more than `jnp.concatenate` joins at once."""
+    cuts = np.cumsum(sizes)[:-1]
+
+    def f(x: Any) -> Any:
+        parts = jnp.split(x, cuts, axis)
+        return jnp.concatenate([jnp.sin(p) * (k + 1) for k, p in enumerate(parts)], axis)
+
+    return f
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "many"), [((40_000,), 0, 20), ((64, 680), 1, 40), ((900, 33), 0, 30), ((5000,), 0, 9)]
+)
+def test_many_parts_have_a_loop_each(shape: tuple[int, ...], axis: int, many: int) -> None:
+    """No element is loaded from all of them."""
+    random = Random(many)
+    cuts = sorted(random.sample(range(1, shape[axis]), many - 1))
+    f = pieces(tuple(np.diff([0, *cuts, shape[axis]])), axis)
+    x = np.random.default_rng(many).standard_normal(shape, np.float32)
+    made = stitch_for_cpu(graph_of(f, [x], CPU))
+    (kernel,) = (op.attrs["kernel"] for op in made.ops if op.name == KERNEL)
+    assert not any(map(clamped, nests(kernel)))
+    np.testing.assert_allclose(jstitch.jit(f, options=OPTIONS)(x), jax.jit(f)(x), rtol=1e-5, atol=1e-6)
+
+
+def test_more_pieces_than_are_worth_a_loop_are_the_longest() -> None:
+    points = [0, *range(100, 2100, 10), 4000, 9000]
+    found = long_pieces(points)
+    assert {0, 2090, 4000, 9000} <= {*found}
+    assert len(found) <= MOST_POINTS
+    assert found == sorted(found)
+    assert long_pieces(points[:MOST_POINTS]) == points[:MOST_POINTS]
+
+
+def ring(reach: int) -> Callable[[Any], Any]:
+    """Each element with the ones behind it."""
+    return lambda x: sum(jnp.tanh(jnp.roll(x, k) * 0.1 * k) for k in range(reach))
+
+
+@pytest.mark.parametrize("reach", [9, 30])
+def test_parts_that_write_all_of_it_again_are_few(reach: int) -> None:
+    """Where they would hold too much, all but the longest are one."""
+    f = ring(reach)
+    x = np.random.default_rng(reach).standard_normal(20_000, np.float32)
+    made = stitch_for_cpu(graph_of(f, [x], CPU))
+    (kernel,) = (op.attrs["kernel"] for op in made.ops if op.name == KERNEL)
+    lanes = kernel.phases[0].lanes
+    whole = max(len(nest.body) for nest in nests(kernel))
+    assert sum(len(nest.body) for nest in nests(kernel)) <= max(MOST_CODE, 3 * whole)
+    assert not clamped(max(lanes, key=lambda lane: lane.rows).stages[0].nests[0])
+    np.testing.assert_allclose(jstitch.jit(f, options=OPTIONS)(x), jax.jit(f)(x), rtol=1e-5, atol=1e-5)

@@ -44,6 +44,11 @@ class Body:
     def total(self, v: Value, dim: int = 0) -> Value:
         return self.emit(build.reduce("stablehlo.add", v, self.zero, (dim,)))
 
+    def root(self, v: Value) -> Value:
+        """The inverse of a length that is not 0."""
+        square = self.do("multiply", v, v)
+        return self.do("rsqrt", self.do("add", square, self.number(v, 1e-5)))
+
     def number(self, v: Value, value: float) -> Value:
         return self.emit(build.splat(v.tensor, value))
 
@@ -79,12 +84,52 @@ def sums(ops: Sequence[Op]) -> int:
 
 def test_invariant_factors_leave_the_sum_and_equal_sums_meet() -> None:
     b = Body()
-    k, product = b.spread(b.k), b.do("multiply", b.x, b.y)
+    k, product = b.spread(b.root(b.k)), b.do("multiply", b.x, b.y)
     first = b.total(b.do("multiply", product, k))
     second = b.total(b.do("negate", b.do("multiply", b.do("multiply", b.x, k), b.y)))
     third = b.total(b.do("divide", product, k))
     after = b.check(factor_sums, first, second, third)
     assert (sums(b.ops), sums(after)) == (3, 1)
+
+
+@pytest.mark.parametrize("powers", [1, 2, 3])
+def test_no_power_of_a_factor_leaves_the_sum_of_which_it_keeps_the_range(powers: int) -> None:
+    b = Body()
+    root, found = b.spread(b.root(b.k)), b.x
+    for _ in range(powers):
+        found = b.do("multiply", found, root)
+    after = b.check(factor_sums, b.total(found))
+    assert (after == b.ops) == (powers > 2)
+
+
+@pytest.mark.parametrize("name", ["multiply", "divide"])
+def test_a_factor_of_any_size_stays(name: str) -> None:
+    b = Body()
+    s = b.total(b.do(name, b.do("multiply", b.x, b.y), b.spread(b.k)))
+    assert factor_sums(b.ops, [s]) == b.ops
+
+
+@pytest.mark.parametrize(("value", "leaves"), [(-2.0, True), (0.0, False), (np.inf, False), (1e-9, False)])
+def test_numbers_leave_if_they_are_neither_large_nor_small(value: float, leaves: bool) -> None:
+    b = Body()
+    s = b.total(b.do("multiply", b.x, b.number(b.x, value)))
+    after = factor_sums(b.ops, [s])
+    assert (after != b.ops) == leaves
+    if leaves:
+        zero = [np.zeros(v.shape, np.float32) for v in (b.x, b.y, b.k, b.h)]
+        (found,) = interpret(Graph((b.x, b.y, b.k, b.h), tuple(after), (s,)), zero)
+        assert not np.signbit(found).any()  # 0 + 0 * -2
+
+
+@pytest.mark.parametrize("shifted", [True, False])
+def test_the_total_of_a_softmax_is_a_factor(shifted: bool) -> None:
+    b = Body()
+    most = b.emit(build.reduce("stablehlo.maximum", b.x, b.emit(build.splat(b.zero.tensor, -np.inf)), (0,)))
+    shift = b.spread(most) if shifted else b.y
+    e = b.do("exponential", b.do("subtract", b.x, shift))
+    share = b.do("divide", e, b.spread(b.total(e)))
+    after = b.check(factor_sums, b.total(b.do("multiply", b.y, share)))
+    assert any(op.name == "stablehlo.divide" and op.result.tensor.rank == 1 for op in after) == shifted
 
 
 def test_two_outputs_may_be_one_sum() -> None:

@@ -88,7 +88,7 @@ def _convert_scalar(op: Op) -> Formula | None:
 def _bitcast(op: Op, x: np.ndarray) -> Arrays:
     """Between widths, the narrower side has one more (minor) dimension."""
     target = op.result.tensor.dtype.numpy
-    x = np.ascontiguousarray(x)
+    x = np.asarray(x, order="C")
     if x.dtype.itemsize < target.itemsize:
         return (x.view(target)[..., 0],)
     return (x[..., None].view(target) if x.dtype.itemsize > target.itemsize else x.view(target),)

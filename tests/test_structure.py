@@ -107,7 +107,7 @@ SPELLS_OPS = {
     "jstitch.passes.lower.divide_products": "moves one op, divide, behind a dot_general",
     "jstitch.passes.lower.split_rows": "gives a slice the limits of fewer rows",
     "jstitch.passes.lower.store_turned": "looks through transpose and reshape, which have no name of a class",
-    "jstitch.passes.lower.tame_factors": "recognises roots, totals of exponentials, and what is never below 0",
+    "jstitch.passes.lower.tame_factors": "knows roots, totals of exponentials, and what is never below 0",
     "jstitch.passes.lower.sum_forms": "recognises the arithmetic under a sum, and means",
     "jstitch.passes.lower.write_products": "writes one op, dot_general, as two",
     "jstitch.passes.graph.sink_products": "looks for add, transpose, and writes dynamic_update_slice",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from jstitch.codegen.kernel_ir import FLAT_ALIGN, ROW, Lane, Let, Nest
 from jstitch.ir.expr import Call, Expr, Number, Ref
 from jstitch.ir.index import Clamp, Index, Var, atoms
-from jstitch.passes.lower.divide_loops import FEW_POINTS, MOST_CODE, long_pieces, without_edges
+from jstitch.passes.lower.divide_loops import FEW_POINTS, MOST_CODE, fewer_points, without_edges
 
 FEW = 16 * FLAT_ALIGN
 """Elements that are not worth lanes of their own."""
@@ -51,7 +51,9 @@ def cut_rows(lane: Lane) -> Iterator[list[RowsPart]]:
     if lane.rows < FEW if lane.flat else not _is_worth_it(lane):
         return
     points = _points(lane)
-    for found in dict.fromkeys((tuple(long_pieces(points)), tuple(without_edges(points)))):
+    few = fewer_points(points, lane.programs // FEW_SUMS + 1)
+    ways = [fewer_points(points), *([few] if _adds_up(lane) else []), without_edges(points)]
+    for found in dict.fromkeys(map(tuple, ways)):
         if parts := [*_parts(found, lane)]:
             yield parts
 
@@ -76,7 +78,7 @@ def _parts(points: Sequence[int], lane: Lane) -> Iterator[RowsPart]:
     parts = [*itertools.pairwise(points)]
     if len(parts) < 2:
         return
-    if not any(stage.once for stage in lane.stages):
+    if not _adds_up(lane):
         yield from _more(parts, lane)
     elif len(parts) < FEW_POINTS or lane.programs < len(parts):
         yield from _shares(parts, lane) if lane.programs >= FEW_SUMS * len(parts) else ()
@@ -84,6 +86,10 @@ def _parts(points: Sequence[int], lane: Lane) -> Iterator[RowsPart]:
         found = [*_shares(parts, lane)]
         most = max((each.high - each.low) / each.programs for each in found)
         yield from found if most * lane.programs <= FEW_SUMS * lane.rows else ()
+
+
+def _adds_up(lane: Lane) -> bool:
+    return any(stage.once for stage in lane.stages)
 
 
 def _code(lane: Lane) -> int:
@@ -119,14 +125,15 @@ def _is_of_row(e: Index) -> bool:
 
 
 def _shares(parts: Sequence[tuple[int, int]], lane: Lane) -> Iterator[RowsPart]:
-    """Programs for each as its rows are many, one at least, and all of them together as many as before."""
-    first, left = 0, lane.programs
-    for number, (low, high) in enumerate(parts):
-        behind = len(parts) - number - 1
-        rows = lane.rows - low
-        own = max(1, min(left - behind, round(left * (high - low) / rows)))
-        yield RowsPart(low, high, first, own)
-        first, left = first + own, left - own
+    """As many programs for all of them as before: each next one for that with the most rows a program."""
+    own = [1] * len(parts)
+    for _ in range(lane.programs - len(parts)):
+        most = max(range(len(parts)), key=lambda n: (parts[n][1] - parts[n][0]) / own[n])
+        own[most] += 1
+    first = 0
+    for (low, high), programs in zip(parts, own, strict=True):
+        yield RowsPart(low, high, first, programs)
+        first += programs
 
 
 def _more(parts: Sequence[tuple[int, int]], lane: Lane) -> Iterator[RowsPart]:

@@ -71,19 +71,25 @@ def seams_of(conditions: Iterable[Condition], names: Sequence[str]) -> tuple[str
                     if 0 < edge < extent:
                         points.setdefault(name, {0, extent}).add(edge)
     for name in reversed(names):
-        found = long_pieces(sorted(points.get(name, ())))
+        found = fewer_points(sorted(points.get(name, ())))
         if len(found) > 2:
             return name, found
     return None
 
 
-def long_pieces(points: list[int]) -> list[int]:
-    """The points; of many, the ends of the longest pieces: short ones between two of these are one piece."""
-    if len(points) <= MOST_POINTS:
-        return points
-    pieces = sorted(itertools.pairwise(points), key=lambda piece: piece[0] - piece[1])
-    ends = {end for piece in pieces[: MOST_POINTS // 2 - 1] for end in piece}
-    return sorted({points[0], points[-1]} | ends)
+def fewer_points(points: list[int], most: int = MOST_POINTS) -> list[int]:
+    """So many of the points that are left when pieces are joined, those first whose elements ask least then.
+
+    An element asks for each of the pieces that its own is made of.
+    """
+    found, pieces = [*points], [(hi - lo, 1) for lo, hi in itertools.pairwise(points)]
+    while len(found) > max(2, most):
+        costs = [n * b + m * a for (n, a), (m, b) in itertools.pairwise(pieces)]
+        least = costs.index(min(costs))
+        (n, a), (m, b) = pieces[least : least + 2]
+        pieces[least : least + 2] = [(n + m, a + b)]
+        del found[least + 1]
+    return found
 
 
 def without_edges(points: list[int]) -> list[int]:

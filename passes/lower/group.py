@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from jstitch.codegen.cpu.short_rows import GATHERED, SHORT
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import lookup
+from jstitch.ir.ops.build import is_concatenate
 from jstitch.ir.ops.elementwise import SUMS
 from jstitch.passes.base.profile import Profile
 from jstitch.passes.base.row_access import ROWS, Reduction, is_reduction, reduction
@@ -25,6 +26,7 @@ CACHED = 1 << 25  # bytes of a tensor, times those of an element, for which memo
 AT_A_TIME = tuple(sorted(range(4, 33), key=lambda rows: abs(rows - 8)))
 LANE_BYTES, TILES = 4, 4  # of an element on chip; of a row that may be kept there
 SHARE = 1 << 15  # elements that a program adds up at most
+MANY_PARTS, LEAST_SHARE = 4, 1 << 8  # arrays that are joined; elements of a program that has a part of one
 TURNS = 4  # of each program, at least: they are to be of about one length
 
 
@@ -97,11 +99,21 @@ class Group:
 
 
 def share_long_sums(op: Op, group: Group) -> None:
-    """More programs, where each would add up very many elements: additions to a large sum cost digits."""
-    adds = op.attrs.get("monoid") in SUMS and op.results[0].tensor.dtype.is_float
-    on_cpu = group.profile.machine.device is None
-    if on_cpu and adds and group.flat and group.profile.blocks and not group.fixed:
-        group.fixed = max(group.programs, group.rows // SHARE)
+    """More programs, where each would add up very many elements: additions to a large sum cost digits.
+
+    Or elements of many arrays, each of which had better have programs of its own (cut_rows.py).
+    """
+    if group.profile.machine.device is not None or not group.flat or group.fixed:
+        return
+    programs = group.programs
+    if op.attrs.get("monoid") in SUMS and op.results[0].tensor.dtype.is_float and group.profile.blocks:
+        programs = max(programs, group.rows // SHARE)
+    joined = max((len(other.operands) for other in group.ops if is_concatenate(other)), default=1)
+    if joined >= MANY_PARTS and group.profile.seams:
+        most = min(group.profile.max_programs, group.rows // LEAST_SHARE)
+        programs = max(programs, min(2 * joined, most))
+    if programs > group.programs:
+        group.fixed = programs
 
 
 def share_partial_sums(group: Group) -> int:

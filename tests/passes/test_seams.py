@@ -16,7 +16,7 @@ from jstitch.codegen.kernel_ir import Kernel, Load, Nest
 from jstitch.ir.expr import Ref
 from jstitch.ir.index import Clamp, atoms
 from jstitch.ir.ops import KERNEL
-from jstitch.passes.lower.divide_loops import MOST_CODE, MOST_POINTS, long_pieces
+from jstitch.passes.lower.divide_loops import MOST_CODE, MOST_POINTS, fewer_points
 from tests.codegen.cuda.stitched import PROFILES, stitch, stitch_for_cpu
 from tests.contexts import CPU, H200
 from tests.passes.test_own_columns import graph_of
@@ -288,13 +288,15 @@ def test_many_parts_have_a_loop_each(shape: tuple[int, ...], axis: int, many: in
     np.testing.assert_allclose(jstitch.jit(f, options=OPTIONS)(x), jax.jit(f)(x), rtol=1e-5, atol=1e-6)
 
 
-def test_more_pieces_than_are_worth_a_loop_are_the_longest() -> None:
+def test_of_more_pieces_than_are_worth_a_loop_short_ones_are_joined() -> None:
     points = [0, *range(100, 2100, 10), 4000, 9000]
-    found = long_pieces(points)
+    found = fewer_points(points)
     assert {0, 2090, 4000, 9000} <= {*found}
-    assert len(found) <= MOST_POINTS
+    assert len(found) == MOST_POINTS
     assert found == sorted(found)
-    assert long_pieces(points[:MOST_POINTS]) == points[:MOST_POINTS]
+    assert fewer_points(points[:MOST_POINTS]) == points[:MOST_POINTS]
+    assert fewer_points([0, 10, 20, 30, 40], 3) == [0, 20, 40]
+    assert fewer_points([0, 1, 2, 50, 100], 4) == [0, 2, 50, 100]
 
 
 def ring(reach: int) -> Callable[[Any], Any]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build, lookup
 from jstitch.ir.types import DType, TensorType
+from jstitch.ir.unwind import Deep, each, unwind
 from jstitch.passes.base.rewrite import Replacement, has, map_frames, rewrite
 from jstitch.passes.base.row_access import has_identity, identities
 
@@ -129,7 +130,8 @@ class _Parts:
         x, init = op.operands
         d, monoid, dtype = self.along[x], op.attrs["monoid"], x.tensor.dtype
         wide = dtype.compute if monoid in ROUNDING else dtype
-        total, *others = (self._wide(self._part(x, d, n), wide) for n in range(x.shape[d]))
+        parts = [unwind(self._part(x, d, n)) for n in range(x.shape[d])]
+        total, *others = (self._wide(part, wide) for part in parts)
         for part in others:
             total = self._emit(build.elementwise(monoid, total, part))
         if rest := [dim - (dim > d) for dim in op.attrs["dimensions"] if dim != d]:
@@ -156,35 +158,37 @@ class _Parts:
     def _filled(self, v: Value, shape: Sequence[int]) -> Value:
         return v if v.shape == tuple(shape) else self._emit(build.broadcast(v, shape, ()))
 
-    def _part(self, v: Value, d: int, number: int) -> Value:
+    def _part(self, v: Value, d: int, number: int) -> Deep[Value]:
         """Element `number` of the value along dimension d, without that dimension."""
         key = v, d, number
         if key not in self.made:
-            self.made[key] = self._made(v, d, number)
+            self.made[key] = yield self._made(v, d, number)
         return self.made[key]
 
-    def _made(self, v: Value, d: int, number: int) -> Value:
+    def _made(self, v: Value, d: int, number: int) -> Deep[Value]:
         op, shape = self.producers.get(v), _without(v.shape, d)
         if op is not None and self.along.get(v) == d:
             if op.name == CONCATENATE:
                 return self._reshaped(op.operands[number], shape)
             if build.is_broadcast(op):
-                return self._of_broadcast(op, d, number)
-            operands = [self._part(x, d, number) if x.shape == v.shape else x for x in op.operands]
+                return (yield from self._of_broadcast(op, d, number))
+            whole = [x for x in op.operands if x.shape == v.shape]  # others are numbers
+            parts = iter((yield from each(self._part(x, d, number) for x in whole)))
+            operands = [next(parts) if x.shape == v.shape else x for x in op.operands]
             result = Value(TensorType(shape, v.tensor.dtype))
             return self._emit(replace(op, operands=tuple(operands), results=(result,)))
         if op is not None and (value := build.splat_value(op)) is not None:
             return self._emit(build.splat(TensorType(shape, v.tensor.dtype), value))
         if op is not None and build.is_broadcast(op) and _is_same(op, d):
-            return self._of_broadcast(op, d, number)
+            return (yield from self._of_broadcast(op, d, number))
         return self._reshaped(self._sliced(v, d, number), shape)
 
-    def _of_broadcast(self, op: Op, d: int, number: int) -> Value:
+    def _of_broadcast(self, op: Op, d: int, number: int) -> Deep[Value]:
         """Of what is broadcast, along dimension d or with what is the same in all of it."""
         (x,), dims = op.operands, [*op.attrs["broadcast_dimensions"]]
         if d in dims:
             own = dims.index(d)
-            x = self._part(x, own, number if x.shape[own] > 1 else 0)
+            x = yield self._part(x, own, number if x.shape[own] > 1 else 0)
             del dims[own]
         shape = _without(op.result.shape, d)
         return self._emit(build.broadcast(x, shape, [dim - (dim > d) for dim in dims]))

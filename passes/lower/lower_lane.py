@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from jstitch.codegen.kernel_ir import Lane, Nest, Stage
+from jstitch.codegen.kernel_ir import ROW, Lane, Nest, Stage
 from jstitch.codegen.merge_loops import merge_loops
 from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import ROWS
 from jstitch.passes.lower.cut_rows import RowsPart
-from jstitch.passes.lower.divide_loops import MOST_CODE, without_edges
+from jstitch.passes.lower.divide_loops import MOST_CODE, seams_of, without_edges
 from jstitch.passes.lower.follow_memory import Order, follow_memory
 from jstitch.passes.lower.lane_context import LaneContext
 from jstitch.passes.lower.loop_order import (
@@ -171,7 +171,7 @@ class LaneLowering(LaneContext):
         if writer.cut_runs and writer.builder.conditions:
             writer = NestWriter(self, writer.nodes, by_columns, collapse=False)
             writer.write()
-        return writer.cuts()
+        return _cuts(writer)
 
     def _whole(self, nodes: list[Node], by_columns: bool) -> tuple[NestWriter, Nest, dict[int, int]]:
         """One nest, what wrote it, and the blocks of its loops."""
@@ -222,7 +222,7 @@ class LaneLowering(LaneContext):
             first, end = own.get(f"i{last}", (0, 0))
             blocks = self._blocks(nodes, last, end - first)
             writer = NestWriter(self, nodes, by_columns, collapse=False, ranges=own, runs=blocks)
-            nest, more = writer.write(), writer.cuts()
+            nest, more = writer.write(), _cuts(writer)
             if more and not ranges and (len(points) - 1) * (len(more[1]) - 1) <= MOST_PIECES:
                 found += self._pieces(nodes, by_columns, own, more)
             else:
@@ -281,6 +281,15 @@ class LaneLowering(LaneContext):
         """Set a program's partial results to the monoid's identity."""
         writer = NestWriter(self, [n], False, collapse=False)
         return [writer.zero(v) for v in n.op.results]
+
+
+def _cuts(writer: NestWriter) -> tuple[str, list[int]] | None:
+    """A loop variable and the points at which conditions on it change, the innermost loop's first.
+
+    Of the nest's own loops: others (the step's number, the turn's) are not here to be cut.
+    """
+    own = [loop.var.name for loop in writer.loops if loop.var.name != ROW]
+    return seams_of(writer.builder.conditions, [name for name in own if name not in writer.ranges])
 
 
 def _label(n: Node) -> str:

@@ -10,17 +10,18 @@ What is not known to be finite and away from 0 stays inside: there, 0 * inf is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops.build import splat_value
+from jstitch.ir.unwind import Deep, each, unwind
 
 LARGEST = 2.0**16  # of a number, or of all numbers of one product, and its inverse the smallest
 LEAST = 2.0**-64  # added to what a root is taken of: its inverse is at most 2^32
+MOST_CHOICES = 16  # ops that a maximum goes through
 MOST_ROOTS = 2  # of one product: cubes of 1e13 overflow, and are small against the cube of their deviation
-DEEPEST = 32  # ops from a factor to what shows its range
 SAME = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.convert")
 POSITIVE = ("chlo.square", "stablehlo.abs", "stablehlo.exponential", "stablehlo.sqrt", "stablehlo.logistic")
 BOTH = ("stablehlo.add", "stablehlo.multiply", "stablehlo.divide", "stablehlo.minimum")
@@ -41,6 +42,7 @@ class TameFactors:
 
     producers: Mapping[Value, Op]
     kinds: dict[Value, Kind | None] = field(default_factory=dict)
+    positive: dict[Value, bool] = field(default_factory=dict)
 
     def number(self, v: Value) -> float | None:
         """The constant that the value is everywhere."""
@@ -54,13 +56,16 @@ class TameFactors:
         return self.kinds[v]
 
     def _kind(self, v: Value) -> Kind | None:
-        number = self.number(v)
-        if number is not None:
-            return Kind.NUMBER if 1 / LARGEST <= abs(number) <= LARGEST else None
+        if self.number(v) is not None:
+            return Kind.NUMBER if self._is_number(v) else None
         op = self._same(v)
         if self._is_root(op):
             return Kind.ROOT
         return Kind.TOTAL if self._is_total(op) else None
+
+    def _is_number(self, v: Value) -> bool:
+        number = self.number(v)
+        return number is not None and 1 / LARGEST <= abs(number) <= LARGEST
 
     def _same(self, v: Value) -> Op | None:
         """The op that makes it, but for those that only move it."""
@@ -70,12 +75,11 @@ class TameFactors:
         return op
 
     def _is_root(self, op: Op | None) -> bool:
-        match (op.name, op.operands) if op is not None else ("", ()):
-            case ("stablehlo.rsqrt" | "stablehlo.sqrt", (x,)):
-                return self._is_bounded(self._same(x))
-            case ("stablehlo.divide", (a, b)):
-                return self.kind(a) is Kind.NUMBER and self._is_root(self._same(b))
-        return False
+        if op is not None and op.name == "stablehlo.divide" and self._is_number(op.operands[0]):
+            op = self._same(op.operands[1])
+        if op is None or op.name not in ("stablehlo.rsqrt", "stablehlo.sqrt"):
+            return False
+        return self._is_bounded(self._same(op.operands[0]))
 
     def _is_bounded(self, op: Op | None) -> bool:
         """Whether it is at least some number above 0."""
@@ -84,30 +88,27 @@ class TameFactors:
         for one, other in (op.operands, op.operands[::-1]):
             number = self.number(one)
             if number is not None and LEAST <= number <= LARGEST:
-                return op.name == "stablehlo.maximum" or self._is_positive(other)
+                return op.name == "stablehlo.maximum" or unwind(self._is_positive(other))
         return False
 
-    def _is_positive(self, v: Value, depth: int = 0) -> bool:
+    def _is_positive(self, v: Value) -> Deep[bool]:
         """Whether it is never below 0, and visibly so."""
+        if v not in self.positive:
+            self.positive[v] = yield from self._looks_positive(v)
+        return self.positive[v]
+
+    def _looks_positive(self, v: Value) -> Deep[bool]:
         number, op = self.number(v), self._same(v)
-        if number is not None:
-            return number >= 0
-        if op is None or depth > DEEPEST:
+        if number is not None or op is None:
+            return number is not None and number >= 0
+        kind = op.attrs.get("monoid") if op.name == REDUCE else op.name
+        if op.name in POSITIVE or (kind == "stablehlo.multiply" and len({*op.operands}) == 1):
+            return True
+        if kind != "stablehlo.maximum" and kind != SELECT and kind not in BOTH:
             return False
-        match op.name, op.operands:
-            case ("stablehlo.multiply", (a, b)) if a is b:
-                return True
-            case (name, _) if name in POSITIVE:
-                return True
-            case ("stablehlo.maximum", both):
-                return any(self._is_positive(x, depth + 1) for x in both)
-            case (name, both) if name in BOTH:
-                return all(self._is_positive(x, depth + 1) for x in both)
-            case ("stablehlo.select", (_, *both)):
-                return all(self._is_positive(x, depth + 1) for x in both)
-            case ("stablehlo.reduce", both) if op.attrs.get("monoid") in BOTH:
-                return all(self._is_positive(x, depth + 1) for x in both)
-        return False
+        taken = op.operands[1:] if kind == SELECT else op.operands
+        found = yield from each(self._is_positive(x) for x in taken)
+        return any(found) if op.name == "stablehlo.maximum" else all(found)
 
     def _is_total(self, op: Op | None) -> bool:
         """Whether it is a sum of exponentials of what is at most 0, and somewhere 0."""
@@ -120,15 +121,19 @@ class TameFactors:
         if less is None or less.name != "stablehlo.subtract":
             return False
         x, most = less.operands
-        return self._is_maximum(most, x)
+        return any(self._is_maximum(op, x) for op in self._chosen(most))
 
-    def _is_maximum(self, v: Value, x: Value, depth: int = 0) -> bool:
-        """Whether it is the maximum of x, or another number where that is infinite."""
-        op = self._same(v)
-        if op is None or depth > DEEPEST:
-            return False
-        if op.name == REDUCE:
-            return op.attrs.get("monoid") == "stablehlo.maximum" and op.operands[0] is x
-        if op.name in (SELECT, "stablehlo.maximum"):
-            return any(self._is_maximum(other, x, depth + 1) for other in op.operands)
-        return False
+    def _chosen(self, v: Value) -> Iterator[Op | None]:
+        """The ops one of which makes it: another number may stand for a maximum that is infinite."""
+        todo = [v]
+        for _ in range(MOST_CHOICES):
+            op = self._same(todo.pop())
+            yield op
+            if op is not None and op.name in (SELECT, "stablehlo.maximum"):
+                todo += op.operands[-2:]
+            if not todo:
+                return
+
+    def _is_maximum(self, op: Op | None, x: Value) -> bool:
+        made = op is not None and op.name == REDUCE and op.attrs.get("monoid") == "stablehlo.maximum"
+        return made and op is not None and op.operands[0] is x

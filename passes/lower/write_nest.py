@@ -34,7 +34,7 @@ from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import data_operands, identities, prefix_rank
 from jstitch.passes.lower.build_nest import CannotLowerError, NestBuilder, literal
 from jstitch.passes.lower.by_pairs import by_pairs
-from jstitch.passes.lower.divide_loops import loop_name, run_name, runs_of, seams_of
+from jstitch.passes.lower.divide_loops import loop_name, run_name, runs_of
 from jstitch.passes.lower.expect_values import ExpectedValues
 from jstitch.passes.lower.lane_context import LaneContext
 from jstitch.passes.lower.loop_order import block_of_rows, inner_dims, sums_floats
@@ -209,6 +209,11 @@ class NestWriter:
         if depth == len(self.loops):
             self._update(n, kept, elements)
             return
+        if (together := self._added_together(n)) > 1:
+            taken = self._of_step(n, kept, elements, together)
+            if taken is None:
+                return
+            elements = taken
         apart = n.is_partial and block_of_rows(n.op, self.group) > 0
         resume = (n.is_partial and not apart) or order.outer or self._goes_on(depth)
         names = self._accumulate(n, kept, elements, depth, resume)
@@ -317,9 +322,13 @@ class NestWriter:
         found += [(p.buffer, self.builder.moved(p, kept, v.shape)) for p in written]
         return found
 
+    def _added_together(self, n: Node) -> int:
+        """Elements of a turn that the node adds up; others have sums of their own."""
+        return math.prod(count for d, count in self.together.items() if d in n.op.attrs["dimensions"])
+
     def _update(self, n: Node, kept: tuple[Index, ...], elements: list[Atomic]) -> None:
         """Accumulators in memory: load, combine, store (once per step where rows are unrolled)."""
-        together = math.prod(self.together.values())
+        together = self._added_together(n)
         if self.unrolled and not self.together:
             together = self.group.step
         if together > 1 and (self.together or (n.is_partial and sums_floats(n.op))):
@@ -387,13 +396,3 @@ class NestWriter:
         offset = add(mul(self._program(v), size), var(loop.var))
         name = self._identity(self.nodes[0].op, v)
         return Nest((loop,), (), (Store(self.lane.stores[v].buffer, offset, name, 1),), ())
-
-    # -- seams ----------------------------------------------------------------------------------------
-
-    def cuts(self) -> tuple[str, list[int]] | None:
-        """A loop variable and the points at which conditions on it change, the innermost loop's first.
-
-        Of the nest's own loops: others (the step's number, the turn's) are not here to be cut.
-        """
-        own = [loop.var.name for loop in self.loops if loop.var.name != ROW]
-        return seams_of(self.builder.conditions, [name for name in own if name not in self.ranges])

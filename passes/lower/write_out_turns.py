@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jstitch.codegen.kernel_ir import Nest
-from jstitch.passes.lower.divide_loops import loop_name, run_name, together_of
+from jstitch.passes.lower.divide_loops import MOST_TOGETHER, loop_name, run_name, together_of
 from jstitch.passes.lower.write_nest import NestWriter
 
 MOST_WRITTEN = 256  # instructions of a turn
@@ -19,13 +19,15 @@ def write_out_turns(writer: NestWriter, nest: Nest) -> list[Nest]:
 
     Of several loops whose index is divided the innermost one.
     """
-    if any(n.roots for n in writer.nodes):
-        return [nest]
+    if -1 in writer.inner and any(n.roots for n in writer.nodes):
+        return [nest]  # whose sums are of some of what the one loop over a row passes
     loops = {loop.var.name: loop for loop in writer.loops}
     for d in reversed(list(writer.inner)):
         run = writer.cut_runs.get(d, 0)
         loop = loops.get(run_name(d) if run else loop_name(d))
         count = 1 if loop is None else together_of(writer.builder.divided, loop.var.name, loop.hi)
+        if 1 < count < run <= MOST_TOGETHER:
+            count = run
         if loop is not None and count > 1 and count * len(nest.body) <= MOST_WRITTEN and run % count == 0:
             return [again.write() for again in _together(writer, d, count, loop.hi)]
     return [nest]

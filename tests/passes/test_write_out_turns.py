@@ -198,3 +198,40 @@ def test_runs_of_long_sums_are_their_blocks(run: int) -> None:
     exact = np.float64(np.float32(0.3) * np.float32(0.7)) * 5 * run
     found = np.float64(jstitch.jit(f, options=OPTIONS)(x, s))
     assert np.abs(found - exact).max() <= 6 * np.spacing(np.float32(exact))
+
+
+def butterfly(x: Any, size: int) -> Any:
+    y, h = x, 1
+    while h < size:
+        pairs = y.reshape(*x.shape[:-1], x.shape[-1] // (2 * h), 2, h)
+        a, b = pairs[..., 0, :], pairs[..., 1, :]
+        y, h = jnp.stack([a + b, a - b], -2).reshape(x.shape), 2 * h
+    return y
+
+
+@pytest.mark.parametrize("shape", [(30, 64), (17, 40, 16), (3, 5, 24, 8), (600, 8)])
+@pytest.mark.parametrize("kind", ["sum", "max", "std", "argmax", "prod"])
+def test_reductions_of_what_is_interleaved(shape: tuple[int, ...], kind: str) -> None:
+    """Over each dimension: a turn adds up several elements, or makes sums of several."""
+    x = np.random.default_rng(0).standard_normal(shape, np.float32) / 3
+    for axis in range(len(shape)):
+
+        def f(x: Any, axis: int = axis) -> Any:
+            y = butterfly(x, 8) * 0.5
+            kept = getattr(jnp, kind)(y, axis, keepdims=True)
+            return y - kept.astype(y.dtype), kept
+
+        for found, theirs in zip(jstitch.jit(f, options=OPTIONS)(x), jax.jit(f)(x), strict=True):
+            np.testing.assert_allclose(found, theirs, rtol=2e-5, atol=2e-5)
+
+
+def test_a_turn_adds_up_a_run() -> None:
+    """No element of a sum over eight that are interleaved asks which of them it is."""
+
+    def f(x: Any) -> Any:
+        return jax.nn.softmax(butterfly(x, 8), -1)
+
+    kernel, _ = kernel_of(f, (30, 64))
+    assert not any(isinstance(a, FloorDiv | Mod) for a in atoms(offsets(kernel)))
+    sums = [nest for nest in nests(kernel) if nest.accumulators]
+    assert [math.prod(loop.hi for loop in nest.loops[1:]) for nest in sums] == [8, 8]

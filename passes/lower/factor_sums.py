@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.unwind import Deep, each, unwind
-from jstitch.passes.lower.sum_forms import ADD, DIVIDE, MULTIPLY, NEGATE, SumForms
+from jstitch.passes.lower.sum_forms import DIVIDE, MULTIPLY, NEGATE, SUBTRACT, SumForms
 from jstitch.passes.lower.tame_factors import LARGEST, MOST_ROOTS, Kind, TameFactors
 
 MOST_FACTORS = 64  # a product of more, such as a square of squares, is left as it is
@@ -189,13 +189,15 @@ class _Sums:
         )
 
     def _scale(self, total: Value, product: _Product, dims: tuple[int, ...]) -> Value:
+        negative = product.negative
         for factor in product.fixed:
             name = DIVIDE if factor.below else MULTIPLY
             other = self.forms.narrow(factor.value, dims, total.tensor, self._emit)
+            number = self.tame.number(factor.value)
+            if number is not None and number < 0:
+                negative, other = not negative, self._emit(build.splat(total.tensor, -number))
             total = self._emit(build.elementwise(name, total, other))
-        if product.negative:
-            total = self._emit(build.elementwise(NEGATE, total))
-        if product.negative or any((self.tame.number(f.value) or 0) < 0 for f in product.fixed):
-            zero = self._emit(build.splat(total.tensor, 0.0))
-            total = self._emit(build.elementwise(ADD, total, zero))  # no sum that begins with 0 is -0
-        return total
+        if not negative:
+            return total
+        zero = self._emit(build.splat(total.tensor, 0.0))
+        return self._emit(build.elementwise(SUBTRACT, zero, total))  # no sum that begins with 0 is -0

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import build
 from jstitch.ir.unwind import Deep, each, unwind
-from jstitch.passes.lower.sum_forms import DIVIDE, MULTIPLY, NEGATE, SUBTRACT, SumForms
-from jstitch.passes.lower.tame_factors import LARGEST, MOST_ROOTS, Kind, TameFactors
+from jstitch.passes.lower.sum_forms import ABS, DIVIDE, MULTIPLY, NEGATE, POWER, SQUARE, SUBTRACT, SumForms
+from jstitch.passes.lower.tame_factors import LARGEST, MOST_ROOTS, MOST_VARYING, Kind, TameFactors
 
 MOST_FACTORS = 64  # a product of more, such as a square of squares, is left as it is
 
@@ -71,12 +71,14 @@ class _Product:
 
 @dataclass(eq=False)
 class _Sums:
-    """forms, tame: of the original ops. number: the order in which values were first seen."""
+    """forms, tame: of the original ops. number: the order in which values were first seen.
+    at: the op that is looked at, in whose place new ones stand."""
 
     forms: SumForms
     tame: TameFactors
     outputs: frozenset[Value]
     ops: list[Op] = field(default_factory=list)
+    at: Op | None = None
     changed: bool = False
     number: dict[Value, int] = field(default_factory=dict)
     renamed: dict[Value, Value] = field(default_factory=dict)
@@ -87,7 +89,7 @@ class _Sums:
     def take(self, op: Op) -> None:
         for v in (*op.operands, *op.results):
             self.number.setdefault(v, len(self.number))
-        op = self._with_new_names(op)
+        op = self.at = self._with_new_names(op)
         if not self.forms.is_sum(op):
             self._emit(op)
             if op.name == MULTIPLY:
@@ -102,8 +104,11 @@ class _Sums:
             self._put(op, same) if same is not op.result else self._emit(op)
             return
         self.changed = True
-        total = self._sum(op, product.varying, dims) if mean is None else self._zero(mean, dims, op.result)
-        self._put(op, self._scale(total, product, dims))
+        if mean is None:
+            self._put(op, self._scale(self._sum(op, product.varying, dims), product, dims))
+            return
+        nothing = self._scale(self._zero(mean, dims, op.result), product, dims)
+        self._put(op, self._emit(build.elementwise(ABS, nothing)))  # no sum that begins with 0 is -0
 
     def _with_new_names(self, op: Op) -> Op:
         if self.renamed.keys().isdisjoint(op.operands):
@@ -112,7 +117,7 @@ class _Sums:
 
     def _emit(self, op: Op) -> Value:
         """Also of what `forms` found, which goes by the old names."""
-        self.ops.append(self._with_new_names(op))
+        self.ops.append(self._with_new_names(op if self.at is None else op.located(self.at)))
         return op.results[0]
 
     def _put(self, op: Op, found: Value) -> None:
@@ -141,13 +146,29 @@ class _Sums:
         if len(product.varying) == 1 and self.forms.deviation(product.varying[0], dims) is not None:
             return True
         kinds = [self.tame.kind(f.value) for f in product.fixed]
-        if None in kinds or sum(kind is not Kind.NUMBER for kind in kinds) > MOST_ROOTS:
+        roots = kinds.count(Kind.ROOT)
+        if None in kinds or roots > MOST_ROOTS:
+            return False
+        if roots and not self._are_different(product.varying):
             return False
         size = 1.0
         for factor in product.fixed:
             number = abs(self.tame.number(factor.value) or 1.0)
             size = size / number if factor.below else size * number
         return 1 / LARGEST <= size <= LARGEST
+
+    def _are_different(self, values: Sequence[Value]) -> bool:
+        """Whether few are multiplied, and none by itself."""
+        todo, found = [*values], set[Value]()
+        while todo and len(found) + len(todo) <= MOST_VARYING:
+            op = self.forms.producers.get(v := todo.pop())
+            if op is not None and op.name == MULTIPLY:
+                todo += op.operands
+            elif v in found or (op is not None and op.name in (SQUARE, POWER)):
+                return False
+            else:
+                found.add(v)
+        return not todo
 
     def _taken_apart(self, v: Value, dims: tuple[int, ...]) -> Deep[_Product]:
         op = self.forms.producers.get(v)

@@ -19,6 +19,7 @@ from jstitch.passes.base.row_access import is_reduction
 ADD, SUBTRACT, MULTIPLY = "stablehlo.add", "stablehlo.subtract", "stablehlo.multiply"
 DIVIDE, NEGATE, SQUARE = "stablehlo.divide", "stablehlo.negate", "chlo.square"
 MAXIMUM, EXPONENTIAL, ABS = "stablehlo.maximum", "stablehlo.exponential", "stablehlo.abs"
+POWER = "stablehlo.power"
 BROADCAST, RESHAPE = "stablehlo.broadcast_in_dim", "stablehlo.reshape"
 
 

@@ -10,7 +10,7 @@ What is not known to be finite and away from 0 stays inside: there, 0 * inf is n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -20,8 +20,8 @@ from jstitch.ir.unwind import Deep, each, unwind
 
 LARGEST = 2.0**16  # of a number, or of all numbers of one product, and its inverse the smallest
 LEAST = 2.0**-64  # added to what a root is taken of: its inverse is at most 2^32
-MOST_CHOICES = 16  # ops that a maximum goes through
-MOST_ROOTS = 2  # of one product: cubes of 1e13 overflow, and are small against the cube of their deviation
+MOST_ROOTS = 1  # of one product: squares of 1e-20 are 0, and not small against the square of their deviation
+MOST_VARYING = 3  # that a root is taken from, all different: a cotangent, a weight and a deviation
 SAME = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "stablehlo.transpose", "stablehlo.convert")
 POSITIVE = ("chlo.square", "stablehlo.abs", "stablehlo.exponential", "stablehlo.sqrt", "stablehlo.logistic")
 BOTH = ("stablehlo.add", "stablehlo.multiply", "stablehlo.divide", "stablehlo.minimum")
@@ -120,20 +120,8 @@ class TameFactors:
         less = self._same(power.operands[0])
         if less is None or less.name != "stablehlo.subtract":
             return False
-        x, most = less.operands
-        return any(self._is_maximum(op, x) for op in self._chosen(most))
-
-    def _chosen(self, v: Value) -> Iterator[Op | None]:
-        """The ops one of which makes it: another number may stand for a maximum that is infinite."""
-        todo = [v]
-        for _ in range(MOST_CHOICES):
-            op = self._same(todo.pop())
-            yield op
-            if op is not None and op.name in (SELECT, "stablehlo.maximum"):
-                todo += op.operands[-2:]
-            if not todo:
-                return
-
-    def _is_maximum(self, op: Op | None, x: Value) -> bool:
-        made = op is not None and op.name == REDUCE and op.attrs.get("monoid") == "stablehlo.maximum"
-        return made and op is not None and op.operands[0] is x
+        x, most = less.operands[0], self._same(less.operands[1])
+        if most is None or most.name != REDUCE or most.attrs.get("monoid") != "stablehlo.maximum":
+            return False
+        same = {*most.attrs["dimensions"]} == {*op.attrs["dimensions"]}  # of others, all could be 0
+        return same and most.operands[0] is x

@@ -24,6 +24,6 @@ func.func @main(%x: tensor<64x256xf32>, %s: tensor<64xf32>) -> tensor<64xf32> {
 // CHECK-NEXT{LITERAL}:     region 0(%arg2: tensor<f32>, %arg3: tensor<f32>) -> (%6) {
 // CHECK-NEXT{LITERAL}:       %6 = stablehlo.add %arg2, %arg3 : tensor<f32>  // -:12
 // CHECK-NEXT{LITERAL}:     }
-// CHECK-NEXT{LITERAL}:   %7 = stablehlo.multiply %5, %4 : tensor<64xf32>
-// CHECK-NEXT{LITERAL}:   %8 = stablehlo.reshape %7 : tensor<64xf32>
+// CHECK-NEXT{LITERAL}:   %7 = stablehlo.multiply %5, %4 : tensor<64xf32>  // -:12
+// CHECK-NEXT{LITERAL}:   %8 = stablehlo.reshape %7 : tensor<64xf32>  // -:12
 // CHECK-NEXT{LITERAL}: }

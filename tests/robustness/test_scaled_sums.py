@@ -39,6 +39,21 @@ def similarity(x: Any, y: Any) -> Any:
     return (x * y).sum(1)
 
 
+def normed(x: Any, least: float = 1e-5) -> Any:
+    deviation = x - x.mean(0)
+    return deviation * jax.lax.rsqrt((deviation * deviation).mean(0) + least)
+
+
+def guarded(x: Any, y: Any) -> Any:
+    """Shares, where a row that has only -inf is shifted by 0."""
+    most = x.max(1, keepdims=True)
+    most = jnp.where(jnp.isfinite(most), most, 0)
+    return (y / jnp.exp(x - most).sum(1, keepdims=True)).sum(1)
+
+
+COLUMNS = DRAWN.reshape(30, 5)
+HOLLOW = np.where(np.arange(3)[:, None] == 1, -np.inf, DRAWN[:, :8]).astype(np.float32)
+LAST = np.eye(8, dtype=np.float32)[[7, 7, 7]]
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "kurtosis of small": (kurtosis, (DRAWN * 1e-10,)),
     "kurtosis of large": (kurtosis, (DRAWN * 1e10,)),
@@ -48,6 +63,20 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "similarity": (similarity, (ONE * 1e25, ONE * 1e25)),
     "scaled loss": (lambda g, s: ((g / s) ** 2).sum(), (ONE * 1e20, np.float32(2.0**65))),
     "scaled product": (lambda a, b, s: (a * s) @ b, (ONE * 1e-30, ONE[0] * 1e-15, np.float32(1e25))),
+    "cube and norm": (lambda x: (normed(x) * x**3).sum(0), (COLUMNS * 4e9,)),
+    "square and squared norm": (lambda x: (normed(x) ** 2 * x**2).sum(0), (COLUMNS * 4e9,)),
+    "small and squared norm": (lambda x: (normed(x, 1e-12) ** 2 * x**2).sum(0), (COLUMNS * 1e-10,)),
+    "weighted squared norm": (lambda x, w: (normed(x) ** 2 * w).sum(0), (COLUMNS * 1e6, COLUMNS**2 * 1e30)),
+    "shares of nothing": (guarded, (HOLLOW, LAST)),
+    "shares by the maximum of all": (
+        lambda x, y: (y / jnp.exp(x - x.max()).sum(1, keepdims=True)).sum(1),
+        (DRAWN[:, :8] - np.array([[0], [95], [200]], np.float32), LAST),
+    ),
+    "sign of no deviation": (lambda x: 1 / (x - x.mean(0)).sum(0), (-2 * ONE,)),
+    "sign of three times none": (
+        lambda x: 1 / ((x - x.mean(0)) * 3).sum(0),
+        (-2 * np.ones((64, 5), np.float32),),
+    ),
     "by 0": (lambda x, s: (x / s).sum(1), (ROWS, np.float32(0))),
     "by 0 of each row": (lambda x, s: (x / s[:, None]).sum(1), (ROWS, ZERO)),
     "times infinity": (lambda x: (x * jnp.inf).sum(1), (ROWS,)),

@@ -16,6 +16,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 
+from jstitch.codegen.kernel_ir import Nest
 from jstitch.ir.index import Condition, Index, Var
 
 RUN = 8  # elements: runs of more are worth an innermost loop of their own
@@ -25,6 +26,8 @@ FEW_POINTS = (
 MOST_POINTS = 1 << 7
 MOST_CODE = 1 << 10
 """Instructions of the pieces of a loop with more than few: LLVM takes seconds to compile more."""
+UNROLLED, SHORT, MOST_UNROLLED = 300, 16, 3 << 10
+"""Instructions up to which LLVM writes out all turns of a loop of few, and of all pieces together then."""
 MOST_TOGETHER = 8  # elements of a turn: the largest group that LLVM loads or stores as a whole
 
 Division = tuple[Index, int]
@@ -90,6 +93,17 @@ def fewer_points(points: list[int], most: int = MOST_POINTS) -> list[int]:
         pieces[least : least + 2] = [(n + m, a + b)]
         del found[least + 1]
     return found
+
+
+def unrolled(nest: Nest) -> int:
+    """Instructions of a nest, with the turns of its innermost loops that LLVM writes out."""
+    size = len(nest.body)
+    for loop in reversed(nest.loops):
+        turns = max(1, loop.hi - loop.lo)
+        if turns > SHORT or size * turns > UNROLLED:
+            break
+        size *= turns
+    return size
 
 
 def without_edges(points: list[int]) -> list[int]:

@@ -13,7 +13,15 @@ from jstitch.ir.graph import Value
 from jstitch.ir.ops import lookup
 from jstitch.passes.base.row_access import ROWS
 from jstitch.passes.lower.cut_rows import RowsPart
-from jstitch.passes.lower.divide_loops import MOST_CODE, seams_of, without_edges
+from jstitch.passes.lower.divide_loops import (
+    MOST_CODE,
+    MOST_POINTS,
+    MOST_UNROLLED,
+    fewer_points,
+    seams_of,
+    unrolled,
+    without_edges,
+)
 from jstitch.passes.lower.follow_memory import Order, follow_memory
 from jstitch.passes.lower.lane_context import LaneContext
 from jstitch.passes.lower.loop_order import (
@@ -32,6 +40,7 @@ from jstitch.passes.lower.write_nest import NestWriter, inits
 from jstitch.passes.lower.write_out_turns import write_out_turns
 from jstitch.passes.lower.written import Place
 
+POINTS = MOST_POINTS, 32, 12  # at which a nest is cut, to try in turn
 MOST_PIECES = 16  # of a nest that is cut at seams along two loops
 
 
@@ -198,12 +207,14 @@ class LaneLowering(LaneContext):
     def _in_pieces(
         self, nodes: list[Node], by_columns: bool, cuts: tuple[str, list[int]], whole: int
     ) -> list[Nest]:
-        """Nests for all pieces; where these are much more code than the whole, the longest alone is apart."""
+        """Nests for all pieces, or for fewer; where these still are much code, the longest alone is apart."""
         name, points = cuts
-        found = self._pieces(nodes, by_columns, {}, cuts)
         few = without_edges(points)
-        if few == points or sum(len(nest.body) for nest in found) <= max(MOST_CODE, whole):
-            return found
+        for most in POINTS if few != points else ():
+            found = self._pieces(nodes, by_columns, {}, (name, fewer_points(points, most)))
+            much = sum(len(nest.body) for nest in found) > max(MOST_CODE, whole)
+            if not much and sum(map(unrolled, found)) <= MOST_UNROLLED:
+                return found
         return self._pieces(nodes, by_columns, {}, (name, few or [points[0], points[-1]]))
 
     def _pieces(

@@ -27,12 +27,13 @@ _TEXT = "as built, modelled {found} us, and must be less than {bound} us, {most:
 
 
 def judge_kernel(kernel: Kernel, pattern: FusionPattern, context: Context) -> Reason | None:
-    """Why it is left, or None: always for what a user asks for.
+    """Why it is left, or None: always for what a user asks for, and on CPUs where a clock decides.
 
     kernel: scheduled.
     """
     options, profile = context.options, context.profile
-    if options.tune == "off" or options.template is not None:
+    on_cpu = profile.machine.device is None
+    if options.tune == "off" or options.template is not None or (on_cpu and options.tune == "measure"):
         return None
     if is_fixed(pattern) or loop_of(pattern.ops) is not None or _multiplies(kernel):
         return None
@@ -40,7 +41,7 @@ def judge_kernel(kernel: Kernel, pattern: FusionPattern, context: Context) -> Re
         ours = kernel_latency(kernel, context).seconds
     except (NoRoom, CannotBuildError):
         return None  # said when it is built
-    times = MUCH_SLOWER if profile.machine.device is None else SLOWER
+    times = MUCH_SLOWER if on_cpu else SLOWER
     most = times * judge(pattern, profile).xla_seconds
     text = _TEXT.replace("{most:g}", f"{times:g}")
     return Reason("gate", text, ours * 1e6, most * 1e6) if ours > most else None

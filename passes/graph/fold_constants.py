@@ -51,9 +51,8 @@ def _splat(op: Op, makers: list[Op | None]) -> Op | None:
     if any(v.shape not in ((), op.result.shape) for v in op.operands):
         return None
     (value,) = run_op(_scalar(op), [v for v in values if v is not None])
-    return (
-        splat(op.result.tensor, value) if value.ndim == 0 else None
-    )  # one wide number is several narrow ones
+    # one wide number is several narrow ones
+    return splat(op.result.tensor, value) if value.ndim == 0 else None
 
 
 def _scalar(op: Op) -> Op:

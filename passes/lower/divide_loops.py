@@ -20,10 +20,8 @@ from jstitch.codegen.kernel_ir import Nest
 from jstitch.ir.index import Condition, Index, Var
 
 RUN = 8  # elements: runs of more are worth an innermost loop of their own
-FEW_POINTS = (
-    7  # at which a loop is cut, where conditions on it change, however much is written for each piece
-)
-MOST_POINTS = 1 << 7
+FEW_POINTS, MOST_POINTS = 7, 1 << 7
+"""At which a loop is cut, where conditions on it change: few whatever is written for each piece."""
 MOST_CODE = 1 << 10
 """Instructions of the pieces of a loop with more than few: LLVM takes seconds to compile more."""
 UNROLLED, SHORT, MOST_UNROLLED = 300, 16, 3 << 10

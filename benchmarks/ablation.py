@@ -44,6 +44,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
         "tf32",
         "memory_order",
         "unroll_and_jam",
+        "components",
         "chains",
         "recurrences",
         "sorts",

@@ -22,7 +22,7 @@ PLANNERS = ("auto", "layers", "ilp", "dp", *PRESETS)
 SCHEMES = ("packing", "thread", "warp", "block")
 TECHNIQUES = (
     *("remote", "sharing", "shrinking", "columns", "chains", "recurrences", "sorts", "blocks"),
-    *("tf32", "memory_order", "unroll_and_jam"),
+    *("tf32", "memory_order", "unroll_and_jam", "components"),
     *("templates", "roofs", "footprints", "substitution", "seeds", "beams", "evaluator"),
 )
 """Parts of passes; those of the last line are the papers', and decide in the planners that have them."""
@@ -157,11 +157,11 @@ class CompileOptions:
     composition schemes that it may use.
     without: techniques switched off to see what they bring: 'remote' fusion of patterns with nothing in
     common, 'sharing' of arena bytes, 'shrinking' of what is kept when it does not fit, programs that own
-    'columns' where sums would cross rows, 'chains' of products in one kernel, 'blocks' of the columns between
-    these, 'templates' beyond the first;
-    of the papers' planners 'roofs' of layers, 'footprints' of packs, 'substitution' and 'seeds' of
-    candidates, 'beams' beside the first, and the 'evaluator' that judges them; passes by name (those of
-    `jstitch passes` that programs are right without).
+    'columns' where sums would cross rows, 'components' of rows of a few elements, 'chains' of products in
+    one kernel, 'blocks' of the columns between these, 'templates' beyond the first; of the papers'
+    planners 'roofs' of layers, 'footprints' of packs, 'substitution' and 'seeds' of candidates, 'beams'
+    beside the first, and the 'evaluator' that judges them; passes by name (those of `jstitch passes` that
+    programs are right without).
     tune: 'model' stitches what the cost model expects to pay, 'off' everything that can be, 'measure' what is
     faster than XLA's own on this device, once. tune_seconds: most seconds of measuring for one function.
     ask_seconds: most seconds, as estimated by their ops, of compiling programs to see what one function with

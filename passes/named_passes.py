@@ -29,6 +29,7 @@ from jstitch.passes.lower.own_columns import Part, as_they_were, own_columns
 from jstitch.passes.lower.rewrite_sums import SUMS
 from jstitch.passes.lower.split_reductions import split_reductions
 from jstitch.passes.lower.sum_in_blocks import sum_in_blocks
+from jstitch.passes.lower.take_components import take_components, with_components
 from jstitch.passes.lower.widen_columns import widen_columns
 from jstitch.passes.pipeline import PIPELINE
 from jstitch.passes.plan_frame import RELEASED
@@ -69,6 +70,12 @@ def _widened(frame: Graph, context: Context) -> Graph:
     return Graph(frame.inputs, tuple(ops), tuple(outputs))
 
 
+def _by_components(frame: Graph, context: Context) -> Graph:
+    """As lowering does to a pattern's ops on a CPU; what they make is put together again."""
+    ops, outputs = with_components(frame.ops, frame.outputs)
+    return Graph(frame.inputs, tuple(ops), tuple(outputs))
+
+
 PREPARATION = (
     graph_pass("copy_returned", run_on=copy_returned, about=copy_returned),
     graph_pass("keep_counters", run_on=on_any_target(keep_counters), about=keep_counters),
@@ -85,6 +92,7 @@ PASSES: tuple[NamedPass, ...] = (
     plan_pass("absorb_updates", run_on=absorb_updates, about=absorb_updates),
     graph_pass("own_columns", run_on=_on_frames(_in_strips), about=own_columns),
     graph_pass("widen_columns", run_on=_on_frames(_widened), about=widen_columns),
+    graph_pass("take_components", run_on=_on_frames(_by_components), about=take_components),
     *(graph_pass(about.__name__, run_on=_on_ops(rewrite), about=about) for about, rewrite in SUMS),
     graph_pass(
         "split_reductions",

@@ -120,6 +120,8 @@ SPELLS_OPS = {
     "jstitch.passes.graph.write_sorts": "rewrites one op, sort",
     "jstitch.passes.graph.write_top_k": "rewrites one op, top_k, as maxima",
     "jstitch.passes.graph.write_taps": "builds multiplications and sums",
+    "jstitch.passes.lower.find_components": "follows dimensions through ops, each in its own way",
+    "jstitch.passes.lower.take_components": "writes the same ops of components",
     "jstitch.passes.graph.unstack_reductions": "recognises two ops, reduce of a concatenate",
     "jstitch.passes.graph.unroll_windows": "rewrites one op, reduce_window",
 }

@@ -8,7 +8,17 @@ from random import Random
 import jax
 import numpy as np
 
-from benchmarks.grammar import contractions, endings, moves, norms, pieces, pointwise, sequences, spectra
+from benchmarks.grammar import (
+    contractions,
+    endings,
+    moves,
+    norms,
+    pieces,
+    points,
+    pointwise,
+    sequences,
+    spectra,
+)
 from benchmarks.grammar.program import Maker, Program, Step, split
 
 SMALLEST, LARGEST = 256, 12_000_000  # elements
@@ -16,7 +26,8 @@ DTYPES = ("float32",) * 7 + ("bfloat16",) * 3 + ("float16",)
 RANKS = (1, 2, 2, 2, 3, 3, 3, 4, 4)
 FAMILIES: tuple[tuple[Maker, ...], ...] = (
     *(norms.MAKERS, norms.MAKERS, pointwise.MAKERS, pointwise.MAKERS, pointwise.MAKERS),
-    *(moves.MAKERS, sequences.MAKERS, contractions.MAKERS, spectra.MAKERS, pieces.MAKERS),
+    *(moves.MAKERS, sequences.MAKERS, contractions.MAKERS),
+    *(spectra.MAKERS, pieces.MAKERS, points.MAKERS),
 )
 ENDING = 0.4  # of programs end in a loss, a sum, or the step of an optimizer
 MOST_STEPS = 5

@@ -81,7 +81,7 @@ def _as_xla_is(known: Profile) -> Profile:
 
 
 def _restricted(profile: Profile, options: CompileOptions) -> Profile:
-    """Without columns, their blocks, memory's order, jams, tf32, rows of more or of fewer threads."""
+    """Without what is switched off; rows of more or of fewer threads."""
     if "columns" in options.without:
         profile = replace(profile, columns=False)
     if "blocks" in options.without:
@@ -90,6 +90,8 @@ def _restricted(profile: Profile, options: CompileOptions) -> Profile:
         profile = replace(profile, follows_memory=False)
     if "unroll_and_jam" in options.without:
         profile = replace(profile, jams=False)
+    if "components" in options.without:
+        profile = replace(profile, components=False)
     if (device := profile.machine.device) is None:
         return profile
     if "tf32" in options.without or os.environ.get(NO_TF32) == "0":

@@ -20,25 +20,26 @@ class Profile:
     """arena_bytes: most bytes of one program's tiles, where there is a choice. product_bytes: the same where
     products make rows: further from the core, but right operands are packed for more of them.
 
-    row_step: rows per step where each program has column accumulators of its own. program_work: elements of
-    work that make a program worth its start. partial_rows: rows per program with column accumulators, at
-    least; ordered_rows: at most, for each addition to what is large already costs digits.
-    kept_first: loops over dimensions that a reduction keeps stand outside those that it reduces, so that
-    accumulators are scalars. follows_memory: else they go as what is added up lies in memory. jams: several
-    rows are added up in registers there. blocks: long sums in blocks. seams: loops cut where a concatenate
-    changes sides. one_pass: sums that wait for a mean or a maximum over rows are reduced together with it.
+    row_step: rows per step where each program has column accumulators of its own. program_work: elements
+    of work that make a program worth its start. partial_rows: rows per program with column accumulators,
+    at least; ordered_rows: at most, for each addition to what is large already costs digits. kept_first:
+    loops over dimensions that a reduction keeps stand outside those that it reduces, so that accumulators
+    are scalars. follows_memory: else they go as what is added up lies in memory. jams: several rows are
+    added up in registers there. blocks: long sums in blocks. seams: loops cut where a concatenate changes
+    sides. one_pass: sums that wait for a mean or a maximum over rows are reduced together with it.
     variance_block: bytes of rows that stay in cache between their sum and their squares around it, or 0.
     combine_whole: elements up to which combining partial results is one row of one program. max_buffers:
     inputs and outputs of one kernel. least_threads, most_threads: that share a row. columns: programs may
-    own columns instead of rows. column_blocks: rows between products may go block by block. updates: kernels
-    make dynamic_update_slices in place. recompute: values are computed again in a second kernel rather than
-    read, and not only parts of others. copies: kernels make the copies of what is returned twice or as it
-    came in. products: matrix products stand as XLA's library will run them. sums: those of products are the
-    library's. unset: XLA leaves memory unset that is written before it is read. turns: of a loop that are
-    written out in its body, at most. keep_cost: cycles per element above which a value is kept for a later
-    stage. look_up: the same of an element whose place is looked up, beyond reading it. reread_bytes: of
-    rows, what is read from memory again because it found no room on chip; None: caches see to that.
-    narrow_tiles: what is rounded to 16 bits is kept in as many. machine: what the cost model reckons with.
+    own columns instead of rows. column_blocks: rows between products may go block by block. components:
+    rows of a few elements may be written out. updates: kernels make dynamic_update_slices in place.
+    recompute: values are computed again in a second kernel rather than read, and not only parts of
+    others. copies: kernels make the copies of what is returned twice or as it came in. products: matrix
+    products stand as XLA's library will run them. sums: those of products are the library's. unset: XLA
+    leaves memory unset that is written before it is read. turns: of a loop that are written out in its
+    body, at most. keep_cost: cycles per element above which a value is kept for a later stage. look_up:
+    the same of an element whose place is looked up, beyond reading it. reread_bytes: of rows, what is
+    read from memory again because it found no room on chip; None: caches see to that. narrow_tiles: what
+    is rounded to 16 bits is kept in as many. machine: what the cost model reckons with.
     """
 
     arena_bytes: int = 1 << 19
@@ -61,6 +62,7 @@ class Profile:
     most_threads: int = 1
     columns: bool = True
     column_blocks: bool = True
+    components: bool = True
     updates: bool = False
     recompute: bool = False
     copies: bool = False

@@ -135,17 +135,18 @@ class LaneFit:
             free = [n for n, p in enumerate(made) if p is not Priority.MUST]
             lane = replace(lane, shares=self.share)
             found = place_tiles(lane, arena.buffers, made, view.budget)
-            if isinstance(found, Tiles) and not found.dropped:
-                return found, describe_lane(view.group, placed, view.stored, self.labels)
-            if not free:
-                assert isinstance(found, DoesNotFit)
+            if isinstance(found, DoesNotFit):
                 if self.limit is not None:
                     raise CannotLowerError(_too_large(found))
-                view = replace(view, budget=found.nbytes)
-            elif not self.shrink:
+                # What must be kept leaves the near cache by itself: so may the rest, made only once.
+                found = place_tiles(lane, arena.buffers, made, _all_bytes(arena.buffers))
+                assert isinstance(found, Tiles)
+            if not found.dropped:
+                return found, describe_lane(view.group, placed, view.stored, self.labels)
+            if not self.shrink:
                 kept = sum(b.type.nbytes for b in arena.buffers)
                 raise CannotLowerError(Reason("shrinking", NO_ROOM, kept, view.budget))
-            gone = found.dropped if isinstance(found, Tiles) and attempt < ATTEMPTS else free
+            gone = found.dropped if attempt < ATTEMPTS else free
             view = replace(view, refused=view.refused | {arena.values[n] for n in gone})
         raise AssertionError("every attempt refuses a value or is the last one")
 
@@ -176,6 +177,11 @@ class Arena:
         self.buffers.append(buffer)
         self.values.append(v)
         return Place(buffer, slab)
+
+
+def _all_bytes(tiles: Iterable[Buffer]) -> int:
+    """Of all tiles side by side."""
+    return sum(-(-b.type.nbytes // ALIGN) * ALIGN for b in tiles)
 
 
 def names(kind: str = "v") -> Callable[[], str]:

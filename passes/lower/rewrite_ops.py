@@ -1,7 +1,7 @@
 """What lowering a pattern, and asking what it costs, begin with: its ops as they are grouped.
 
-in rows or in strips of columns  ->  few columns made many  ->  sums in their best form  ->  reductions cut in
-two  ->  products  ->  places
+in rows or in strips of columns  ->  few columns made many, or one by one  ->  sums in their best form  ->
+reductions cut in two  ->  products  ->  places
 
 A strip stays near its program, so that its sums need not be made in one reading of it.
 """
@@ -27,6 +27,7 @@ from jstitch.passes.lower.split_reductions import split_reductions
 from jstitch.passes.lower.split_rows import split_rows
 from jstitch.passes.lower.store_turned import store_turned
 from jstitch.passes.lower.sum_in_blocks import sum_in_blocks
+from jstitch.passes.lower.take_components import take_components
 from jstitch.passes.lower.widen_columns import widen_columns
 from jstitch.passes.lower.write_products import write_products
 from jstitch.template import Template
@@ -68,7 +69,8 @@ def rewrite_ops(
     else:
         parts = in_best_shape(ops, outputs, profile, columns)
         if parts[0].strips is None and on_cpu:
-            parts = widen_columns(ops, outputs) or parts
+            taken = take_components(ops, outputs) if profile.components else None
+            parts = taken or widen_columns(ops, outputs) or parts
     old = {v for op in ops for v in op.results}
     made: dict[Op, Strips | None] = {}
     done: set[Value] = set()

@@ -1,0 +1,173 @@
+"""Dimensions so short that each of their elements had better be a value of its own.
+
+x [20000, 3], its length over dim 1, x[:, 0] * ...    dim 1 of x and of all that has it: 3 components of 20000
+
+Points, quaternions, boxes, colours: rows of three fill no vector, and what goes from one element of a row to
+another one's place passes through memory, a row at a time. The components are as long as there are rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from jstitch.ir.graph import Op, Value
+from jstitch.ir.node_graph import connected_parts
+from jstitch.ir.ops import build, lookup
+
+MOST = 16  # components of a value
+LEAST = 64  # elements of each
+MOST_OPS = 1024  # that are written
+
+GATHER, REDUCE = "stablehlo.gather", "stablehlo.reduce"
+PAD, SLICE, REVERSE, TRANSPOSE = (
+    "stablehlo.pad",
+    "stablehlo.slice",
+    "stablehlo.reverse",
+    "stablehlo.transpose",
+)
+
+Dim = tuple[Value | None, int]
+Link = tuple[Dim, Dim]
+UNKNOWN: Dim = None, 0  # connected with it are dimensions that some op wants whole
+
+
+def find_components(ops: Sequence[Op]) -> Mapping[Value, tuple[int, ...]]:
+    """Values -> those of their dimensions, in order; empty where there are none, or too many components."""
+    crossed = {dim for op in ops for dim in _crossed(op)}
+    if not crossed:
+        return {}
+    values = dict.fromkeys(v for op in ops for v in (*op.operands, *op.results))
+    nodes = [(v, d) for v in values for d, n in enumerate(v.shape) if n > 1]
+    parts = connected_parts([UNKNOWN, *nodes], (link for op in ops for link in _links(op)))
+    short = [part for part in parts if UNKNOWN not in part and all(_size(dim) <= MOST for dim in part)]
+    last = {dim for v in values for dim in _last(v)}
+    chosen = [part for part in short if not crossed.isdisjoint(part) and not last.isdisjoint(part)]
+    chosen += _beside(chosen, short, last)
+    dims = {dim for part in chosen for dim in part}
+    found = {v: tuple(d for d in range(v.tensor.rank) if (v, d) in dims) for v in values}
+    found = {v: own for v, own in found.items() if own}
+    return found if _are_few(ops, found) else {}
+
+
+def _size(dim: Dim) -> int:
+    v, d = dim
+    return 1 if v is None else v.shape[d]
+
+
+def _last(v: Value) -> Iterator[Dim]:
+    """The dimensions that make its loops short: at its end, behind many rows."""
+    for d in reversed(range(v.tensor.rank)):
+        behind = math.prod(v.shape[d:])
+        if not 0 < behind <= MOST or v.tensor.size < LEAST * behind:
+            return
+        yield v, d
+
+
+def _beside(chosen: Sequence[set[Dim]], short: Sequence[set[Dim]], last: set[Dim]) -> list[set[Dim]]:
+    """What would be left at the end of a value that has one of the chosen dimensions."""
+    values = {v for part in chosen for v, _ in part}
+    others = (part for part in short if part not in chosen)
+    return [part for part in others if any(v in values and (v, d) in last for v, d in part)]
+
+
+def _are_few(ops: Sequence[Op], found: Mapping[Value, Sequence[int]]) -> bool:
+    """Whether no value has too many components, all together are few, and they are not too short."""
+    counts = {v: math.prod(v.shape[d] for d in dims) for v, dims in found.items()}
+    if not counts or max(counts.values()) > MOST:
+        return False
+    return sum(counts.get(v, 1) for op in ops for v in op.results) <= MOST_OPS
+
+
+def _crossed(op: Op) -> Iterator[Dim]:
+    """Dimensions of whose elements not all are treated alike."""
+    x = op.operands[0] if op.operands else op.results[0]
+    if op.name == REDUCE:
+        yield from ((x, d) for d in op.attrs["dimensions"])
+    elif op.name in (PAD, SLICE):
+        yield from ((x, d) for d, n in enumerate(x.shape) if n != op.result.shape[d])
+    elif build.is_concatenate(op):
+        yield op.result, op.attrs["dimension"]
+    elif op.name == REVERSE:
+        yield from ((x, d) for d in op.attrs["dimensions"])
+
+
+def _links(op: Op) -> Iterator[Link]:
+    """Dimensions of which either both are written out or none."""
+    if op.name == REDUCE:
+        yield from _of_reduction(op)
+    elif build.is_broadcast(op):
+        x, r = op.operands[0], op.result
+        dims = enumerate(op.attrs["broadcast_dimensions"])
+        yield from (((x, n), (r, d)) for n, d in dims if x.shape[n] == r.shape[d] > 1)
+    elif lookup(op.name).op_class.is_elementwise:
+        same = (v for v in (*op.operands, *op.results[1:]) if v.shape == op.results[0].shape)
+        yield from (((v, d), (op.results[0], d)) for v in same for d in _wide(v))
+    elif op.name == TRANSPOSE:
+        order = op.attrs["permutation"]
+        yield from (((op.operands[0], order[d]), (op.result, d)) for d in _wide(op.result))
+    elif op.name in (PAD, SLICE, REVERSE):
+        x, r = op.operands[0], op.result
+        cut = (d for d in _wide(r) if x.shape[d] > max(r.shape[d], MOST))  # of something long
+        yield from (((x, d), (r, d)) for d in {*_wide(r)} - {*cut} if x.shape[d] > 1)
+    elif build.is_concatenate(op):
+        yield from (((v, d), (op.result, d)) for v in op.operands for d in _wide(v))
+    elif build.is_reshape(op):
+        yield from _of_reshape(op)
+    else:
+        whole = op.operands[:1] if op.name == GATHER else op.operands  # indices can be put together
+        yield from (((v, d), UNKNOWN) for v in whole for d in _wide(v))
+
+
+def _wide(v: Value) -> Iterator[int]:
+    return (d for d, n in enumerate(v.shape) if n > 1)
+
+
+def _of_reduction(op: Op) -> Iterator[Link]:
+    """Only of one value, by an elementwise op, is a reduction a chain."""
+    monoid, x = op.attrs.get("monoid"), op.operands[0]
+    chained = isinstance(monoid, str) and lookup(monoid).op_class.is_elementwise and len(op.operands) == 2
+    if not chained:
+        yield from (((v, d), UNKNOWN) for v in op.operands for d in _wide(v))
+        return
+    kept = [d for d in range(x.tensor.rank) if d not in op.attrs["dimensions"]]
+    yield from (((op.result, n), (x, d)) for n, d in enumerate(kept) if x.shape[d] > 1)
+
+
+def _of_reshape(op: Op) -> Iterator[Link]:
+    """Of dimensions that are cut in two the parts may be written out, but not the other way."""
+    x, r = op.operands[0], op.result
+    if cuts_rows(op):
+        yield from (((x, d), UNKNOWN) for d in _wide(x))
+        return
+    for before, behind in same_elements(x.shape, r.shape):
+        first, *others = [*((x, d) for d in before), *((r, d) for d in behind)]
+        yield from ((first, dim) for dim in others)
+
+
+def cuts_rows(reshape: Op) -> bool:
+    """Whether it makes short dimensions of a long one, or a long one of short ones."""
+    x, r = reshape.operands[0], reshape.result
+    groups = same_elements(x.shape, r.shape)
+    return any(len(a) + len(b) > 2 and math.prod(x.shape[d] for d in a) > MOST for a, b in groups)
+
+
+def same_elements(a: Sequence[int], b: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """Dimensions of one shape and of the other, of the same elements: as few as can be; without those of 1.
+
+    [50, 3, 1, 4] and [50, 12]    ->    ([0], [0]), ([1, 3], [1])
+    """
+    if 0 in a:
+        return
+    left, right = ([d for d, n in enumerate(shape) if n != 1][::-1] for shape in (a, b))
+    while left and right:
+        own, other = [left.pop()], [right.pop()]
+        sizes = [a[own[0]], b[other[0]]]
+        while sizes[0] != sizes[1]:
+            if sizes[0] < sizes[1]:
+                own.append(left.pop())
+                sizes[0] *= a[own[-1]]
+            else:
+                other.append(right.pop())
+                sizes[1] *= b[other[-1]]
+        yield own, other

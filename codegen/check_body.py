@@ -178,16 +178,20 @@ class BodyCheck:
     def branch(self, s: If, alike: int) -> None:
         held = self.test(s.test)
         before, arrays = self.names, self.arrays
-        assumed, otherwise = self.assuming(s.test), self.assuming(s.test, holds=False)
-        self.names, self.arrays = dict(assumed), dict(arrays)
-        self.body(s.body, min(alike, held))
-        first = {n: before[n] if v == assumed.get(n) else v for n, v in self.names.items()}
-        first_arrays = self.arrays
-        self.names, self.arrays = dict(otherwise), dict(arrays)
-        self.body(s.orelse, min(alike, held))
-        rest = {n: before[n] if v == otherwise.get(n) else v for n, v in self.names.items()}
-        self.names = {n: _either(first[n], v, held) for n, v in rest.items() if n in first}
-        self.arrays = {n: c for n, c in self.arrays.items() if first_arrays.get(n) == c}
+        ways: list[tuple[Names, dict[str, int]]] = []
+        for holds, body in ((True, s.body), (False, s.orelse)):
+            assumed = self.assuming(s.test, holds)
+            if any(v.range.empty for v in assumed.values()):
+                continue  # no thread goes there: rows of a tile that are past the end of what is multiplied
+            self.names, self.arrays = dict(assumed), dict(arrays)
+            self.body(body, min(alike, held))
+            left = {n: before[n] if v == assumed.get(n) else v for n, v in self.names.items()}
+            ways.append((left, self.arrays))
+            self.names, self.arrays = before, arrays
+        if ways:
+            (first, first_arrays), (rest, rest_arrays) = ways[0], ways[-1]
+            self.names = {n: _either(first[n], v, held) for n, v in rest.items() if n in first}
+            self.arrays = {n: c for n, c in rest_arrays.items() if first_arrays.get(n) == c}
 
     def assuming(self, test: Test, holds: bool = True) -> Names:
         """The names where the test holds, or does not."""

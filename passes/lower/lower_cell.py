@@ -320,7 +320,7 @@ class _Rows:
     view: LaneView
 
     def __post_init__(self) -> None:
-        self.names = names("e")
+        self.names = names("m")  # the emitters' numbers of elements are e1, e2, ...
 
     def begin(self, c: Carry, to: Place) -> Nest:
         loops, place = self.loops(to.slab)

@@ -143,6 +143,44 @@ def test_a_cell_on_a_gpu(name: str) -> None:
         is_near(made.run(args, machine), [np.asarray(x) for x in jax.tree.leaves(jax.jit(f)(*args))], within)
 
 
+@pytest.mark.skipif(bool(WHY_NO_PTX), reason=str(WHY_NO_PTX))
+def test_names_of_what_is_carried_are_no_numbers_of_elements() -> None:
+    """Threads share the sums of a narrow cell: one kernel knows the elements of both, on every machine."""
+
+    def cell(x: Array, h: Array, u: Array) -> Any:
+        def turn(h: Array, now: Array) -> Any:
+            gate, new = jnp.split(now + h @ u, 2, -1)
+            return jnp.tanh(gate) * jnp.tanh(new) + h[:, ::-1] * 0.5, h
+
+        return lax.scan(turn, h, x)
+
+    args = [x.astype(np.float16) for x in arrays((5, 3, 32), (3, 16), (16, 32))]
+    made = stitch(graph_of(cell, args, CPU), PROFILES["h200"], options=OPTIONS)
+    (source,) = made.sources
+    assert "e1 = clamp_index" in source.text  # threads that share an element's sum
+    for machine in (simulated, interpreted):
+        is_near(made.run(args, machine), jax.tree.leaves(jax.jit(cell)(*args)), 4e-3)
+
+
+@pytest.mark.skipif(bool(WHY_NO_PTX), reason=str(WHY_NO_PTX))
+def test_fewer_rows_than_half_a_tile_of_tensor_cores() -> None:
+    """Threads that hold the tile's second half store nothing: nothing is wrong with where they would."""
+
+    def cell(x: Array, h: Array, w: Array, v: Array) -> Any:
+        def turn(carry: Any, now: Array) -> Any:
+            h, c = carry
+            y = (jax.nn.sigmoid((now + h) @ w) + c[:, ::-1]) @ v
+            return (jnp.tanh(y), h), None
+
+        return lax.scan(turn, (h, h), x)[0]
+
+    args = [x.astype(np.float16) for x in arrays((5, 3, 16), (3, 16), (16, 16), (16, 16))]
+    made = stitch(graph_of(cell, args, CPU), PROFILES["h200"])
+    assert not made.recorder.refused
+    assert made.sources
+    is_near(made.run(args, simulated), jax.tree.leaves(jax.jit(cell)(*args)), 4e-3)
+
+
 def test_narrow_carries() -> None:
     """They stay wide from turn to turn, as they are between the ops of any kernel."""
     args = arrays((7, 16, 12), (16, 12), (12, 12))

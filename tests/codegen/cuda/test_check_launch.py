@@ -117,6 +117,16 @@ def test_the_check_finds(name: str) -> None:
     raise AssertionError("the defect changes nothing")
 
 
+def test_what_no_thread_reaches_is_in_order() -> None:
+    """There, the rows past the end of a tile would be written to shared memory that nobody asked for."""
+    (code, *_) = launches(SHORT)
+    row, past = Integer("row", T + 8, (const(8), const(500))), var(Var("row", 1 << 10))
+    inside = If(Less(past, const(3)), (Get("x", "none", past),))
+    assert not check_launch(replace(code, body=(*code.body, row, inside)))
+    reached = replace(inside, test=Less(past, const(9)))
+    assert check_launch(replace(code, body=(*code.body, row, reached)))
+
+
 LONG = ("adamw", "lamb", "lion")  # hundreds of tensors
 
 

@@ -74,8 +74,12 @@ class InRegisters(TurnLane):
         builder = self.builder([element, self.turn], nothing)
         behind, next_turn = self.row(var(element.var), builder, [element])
         builder.body += next_turn
-        nest = Nest((element, self.turn), tuple(self.accumulators), tuple(builder.body), tuple(behind))
-        stage = Stage((nest,), "all turns", lines=self.pattern.lines)
+        loops, body = (element, self.turn), tuple(builder.body)
+        nests: tuple[Nest, ...] = (Nest(loops, tuple(self.accumulators), body, tuple(behind)),)
+        if not self.accumulators:  # threads share the turns, too, so that nothing of a nest is behind them
+            first, last = Nest(loops, (), body, ()), Nest((element,), (), tuple(behind), ())
+            nests = tuple(nest for nest in (first, last) if nest.instructions)
+        stage = Stage(nests, "all turns", lines=self.pattern.lines)
         each = self.size // self.pattern.profile.machine.units
         threads = max(SMALLEST_CTA, 1 << max(0, each.bit_length() - 1))
         threads = threads if alone and threads < USUAL_CTA else 0

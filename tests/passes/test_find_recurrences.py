@@ -22,7 +22,7 @@ from jstitch.ir.reason import Reason
 from jstitch.passes.fuse.find_recurrences import Recurrences, find_recurrences
 from jstitch.passes.lower.check_kernel import check_kernel
 from jstitch.passes.lower.lower_kernel import lower_kernel
-from tests.codegen.cuda.stitched import PROFILES, WHY_NO_PTX, interpreted, simulated, stitch
+from tests.codegen.cuda.stitched import PROFILES, WHY_NO_PTX, interpreted, record, simulated, stitch
 from tests.contexts import CPU, H200, on
 from tests.passes.test_own_columns import graph_of
 from tests.shares import one_tuple_in
@@ -117,6 +117,22 @@ def test_the_gradient_of_shared_weights_is_a_loop_without_its_sums() -> None:
         last = find_recurrences(graph, context).patterns[-1]
         kernel = lower_kernel("k", last.ops, last.inputs, last.outputs, CPU.profile)
         assert {lane.rows for phase in kernel.phases for lane in phase.lanes} >= {rows}
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_what_a_turn_leaves_of_what_nothing_changes(turns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one turn, which is the last one: it is written although nothing goes on from turn to turn."""
+
+    def f(x: Array, h: Array, w: Array) -> Array:
+        return lax.scan(lambda c, now: (c, (c, now @ w)[0]), h, x)[1]
+
+    args = [np.ones((turns, 8), np.float32), np.arange(8, dtype=np.float32), np.eye(8, dtype=np.float32)]
+    made, options = record(monkeypatch), OPTIONS.replace(target="h200")
+    jitted = jax.jit(jstitch.stitch(f, options=options), keep_unused=True)
+    jitted.trace(*args).lower(lowering_platforms=("cuda",))
+    assert any("all turns" in emitted.source.text for emitted in made.recorder.emitted.values())
+    (found,) = made.run(0, args, simulated)
+    np.testing.assert_array_equal(found, jax.jit(f)(*args))
 
 
 @pytest.mark.skipif(bool(WHY_NO_PTX), reason=str(WHY_NO_PTX))

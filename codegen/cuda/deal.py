@@ -112,6 +112,7 @@ def deal(nest: Nest, flat: bool = False) -> Dealt:
     if not loops:
         return Dealt(nest, Mode.UNIFORM, rows, (), (), ())
     if not depths:
+        assert not nest.after, "nothing is behind turns that threads share"
         return Dealt(nest, Mode.SPREAD, rows, (), loops, ())
     depth = max(depths)
     if depth == 0:

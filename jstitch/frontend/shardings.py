@@ -127,7 +127,8 @@ def manual_region(
 
     What the block computes is to be returned from it by `sdy.ReturnOp`. results: types of whole arrays.
     """
-    names = [ir.StringAttr.get(name) for name, _ in placed_args[0].axes]
+    axes = next(p.axes for p in (*placed_args, *placed_results))  # a program may have results only
+    names = [ir.StringAttr.get(name) for name, _ in axes]
     region = sdy.ManualComputationOp(
         results,
         args,

@@ -257,6 +257,12 @@ def test_constraints_alone() -> None:
     assert_divided(lambda x, w: norm(lax.with_sharding_constraint(x, rows), w), X, W)
 
 
+def test_results_alone() -> None:
+    """Weights are made where they are to be, of no argument."""
+    rows = NamedSharding(mesh_of(data=8), P("data"))
+    assert_divided(lambda: jax.random.normal(jax.random.key(0), (64, 96)) / 8, out_shardings=rows)
+
+
 def test_replicated_arrays() -> None:
     whole = NamedSharding(mesh_of(data=8), P())
     record = assert_divided(norm, jax.device_put(X, whole), jax.device_put(W, whole))

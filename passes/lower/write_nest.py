@@ -313,10 +313,9 @@ class NestWriter:
             offset = linearize(where[: v.tensor.rank], v.shape)
             return [(self.lane.stores[v].buffer, offset)]
         place, offset = self.lane.tiles[v], linearize(kept, v.shape)
-        if place.buffer.space is not Space.ARENA:
-            return [(place.buffer, offset)]
-        found = [(place.buffer, self.builder.tile_offset(offset, v, place))]
-        if v in self.lane.view.stored and v in self.lane.stores:
+        in_arena = place.buffer.space is Space.ARENA
+        found = [(place.buffer, self.builder.tile_offset(offset, v, place) if in_arena else offset)]
+        if in_arena and v in self.lane.view.stored and v in self.lane.stores:
             found.append((self.lane.stores[v].buffer, offset))
         written = self.lane.written.get(v, ())
         found += [(p.buffer, self.builder.moved(p, kept, v.shape)) for p in written]

@@ -60,6 +60,25 @@ def test_results_are_the_same(end: Callable[[Array], Any], dtype: Any, shape: tu
         np.testing.assert_allclose(np.float64(a), np.float64(b), tolerance, tolerance * 10)
 
 
+TWICE: list[Callable[[Array], Any]] = [
+    lambda z: (z, z.T),
+    lambda z: (z.T, jnp.concatenate([jnp.ones((3, z.shape[1])), z]), z),
+    lambda z: (z, jax.lax.dynamic_update_slice(jnp.zeros((99, z.shape[1])), z, (5, 0))),
+]
+
+
+@pytest.mark.parametrize("end", TWICE)
+def test_a_result_is_also_another_result_in_another_order(end: Callable[[Array], Any]) -> None:
+    """The product accumulates in its own result; what else it is written into is written from there."""
+    x, w = arrays((40, 5), (5, 65))
+    f = lambda x, w: end(jnp.tanh(x @ w) @ w.T)  # noqa: E731
+    since = jstitch.record_count()
+    found = jstitch.jit(f, options=jstitch.CompileOptions(tune="off", strict=True, verify=True))(x, w)
+    assert jstitch.stitch_count(since) > 0
+    for a, b in zip(found, jax.jit(f)(x, w), strict=True):
+        np.testing.assert_allclose(a, b, 1e-5, 1e-5)
+
+
 def chain(f: Callable[..., Any], *shapes: tuple[int, ...], profile: Any = CPU_PROFILE) -> list[str]:
     """Ops of the only chain, without the library's namespace."""
     context = on(profile)

@@ -89,8 +89,8 @@ REMEDIES: Mapping[str, str] = {
         " scan over blocks), make kernels pay in it"
     ),
     "cut": (
-        "write those of complex numbers with the real and imaginary parts, so that one kernel holds all;"
-        " tune='off' keeps every pattern"
+        "see why the others around stay XLA's: those of complex numbers can be written with the real and"
+        " imaginary parts, so that one kernel holds all; tune='off' keeps every pattern"
     ),
     "small": "none needed: arrays instead of scalars make kernels pay; tune='off' keeps every pattern",
     "measured": "tune='off' keeps every pattern; `jstitch library` shows, and forgets, what was measured",

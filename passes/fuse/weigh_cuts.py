@@ -1,10 +1,11 @@
-"""Drop patterns that cut XLA's kernels in pieces: beside them are ops that XLA fuses and no kernel holds.
+"""Drop patterns that cut XLA's kernels in pieces: beside them are ops that XLA fuses and no kernel has.
 
     z * z -> {z.real, z.imag -> abs, less, select} -> z + c       XLA: one kernel
     z * z, z.real, z.imag -> [abs, less, select] -> z + c         two of XLA's, and ours between
 
 The gate compares a pattern with XLA's kernels for the same ops. Here it is compared with what XLA takes for
-these and their neighbours of foreign types, less what it takes for the neighbours alone.
+these and their neighbours, less what it takes for the neighbours alone: those of foreign types, and what an
+earlier rule left to XLA. What a pattern hands to them, XLA's own kernels never write.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from jstitch.passes.fuse.find_sorts import SORTS
 from jstitch.passes.fuse.gate import margin_of
 from jstitch.passes.fuse.hold_together import is_fixed
 from jstitch.passes.fuse.keep_patterns import keep_patterns
-from jstitch.passes.fuse.plan_layers import OUTSIDE
 
 RULE = "cut"
 MOST = 64  # neighbours that are looked at: XLA's fusions are not larger
@@ -37,10 +37,10 @@ def weigh_cuts(plan: FusionPlan, context: Context) -> FusionPlan:
     if margin_of(context) == math.inf:
         return plan
     inside = {op for pattern in plan.patterns for op in pattern.ops}
-    foreign = {op for op in plan.frame.ops if op not in inside and _is_foreign(op)}
-    if not foreign:
+    left = {op for op in plan.frame.ops if op not in inside and _is_fused(op)}
+    if not left:
         return plan
-    seen = _Neighbours(plan.frame, foreign)
+    seen = _Neighbours(plan.frame, left)
     kept: list[FusionPattern] = []
     dropped: dict[Op, Reason] = {}
     for pattern in plan.patterns:
@@ -53,22 +53,20 @@ def weigh_cuts(plan: FusionPlan, context: Context) -> FusionPlan:
     return keep_patterns(plan, kept, dropped) if dropped else plan
 
 
-def _is_foreign(op: Op) -> bool:
-    """Whether XLA fuses it, and a type keeps it out of kernels."""
+def _is_fused(op: Op) -> bool:
+    """Whether XLA fuses it."""
     definition = OPS.get(op.name)
     if definition is None or definition.op_class not in _FUSED:
         return False
-    types = [v.type for v in (*op.operands, *op.results)]
-    tensors = [t for t in types if isinstance(t, TensorType)]
-    return len(tensors) == len(types) and any(t.dtype in OUTSIDE for t in tensors)
+    return all(isinstance(v.type, TensorType) for v in (*op.operands, *op.results))
 
 
 class _Neighbours:
-    """Foreign ops around patterns of a frame."""
+    """Ops around patterns of a frame, of those that are in none."""
 
-    def __init__(self, frame: Graph, foreign: set[Op]) -> None:
+    def __init__(self, frame: Graph, left: set[Op]) -> None:
         self.frame = frame
-        self._foreign = foreign
+        self._left = left
         self._makers: Mapping[Value, Op] = frame.producers()
         self._users: Mapping[Value, list[Op]] = frame.users()
 
@@ -78,7 +76,7 @@ class _Neighbours:
         todo = list(ops)
         while todo and len(found) < MOST:
             for op in self._beside(todo.pop(0)):
-                if op in self._foreign and op not in found:
+                if op in self._left and op not in found:
                     found[op] = None
                     todo.append(op)
         return list(found)

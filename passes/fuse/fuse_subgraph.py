@@ -104,6 +104,18 @@ class Growth:
         while self._queue:
             self.visit(heapq.heappop(self._queue)[2])
 
+    @property
+    def refused_as_full(self) -> dict[Op, Reason]:
+        """What the roots read, if they are to be alone."""
+        why = next(why for why in self.refused.values() if why.rule == "size")
+        made = (self.frame.producers.get(v) for root in self.roots for v in root.operands)
+        return {op: why for op in made if op is not None and not is_free(op)}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the number of ops is what ended it."""
+        return any(why.rule == "size" for why in self.refused.values())
+
     def replay(self, joined: Sequence[Op], refused: Mapping[Op, Reason]) -> None:
         """Join exactly these ops, in this order, and keep what was refused before."""
         for op in joined:

@@ -31,6 +31,7 @@ _KERNEL_CLASSES = frozenset(
     {OpClass.LIGHT, OpClass.EXPENSIVE, OpClass.REDUCTION, OpClass.SHAPE, OpClass.INDEX, OpClass.CONSTANT}
 )
 _ATTEMPTS = 8
+_MOST_APART = 64  # ops of a frame that are left alone, so that what they read stays together
 STOPPED = Reason("attempts", "growth stopped after {found} of {bound} attempts", _ATTEMPTS, _ATTEMPTS)
 DEFAULT = FusionOptions()
 
@@ -137,6 +138,7 @@ class _Planner:
     owner: dict[Op, Growth] = field(default_factory=dict)
     grown: list[Growth] = field(default_factory=list)
     alone: dict[Op, str] = field(default_factory=dict)
+    apart: int = 0
 
     def __post_init__(self) -> None:
         self.spans = layer_work_span(self.graph)
@@ -189,8 +191,13 @@ class _Planner:
 
     def _grow(self, roots: Sequence[Op], roof_span: int) -> Growth | None:
         """The largest emitable pattern: what the hook refuses is cut at the op that made it refuse."""
-        growth = Growth(self.frame, roots, self.options, roof_span)
-        growth.grow()
+        growth = self._grown(roots, roof_span)
+        if growth.is_full and len(roots) > 1:
+            roots = roots[:1]
+            growth = self._grown(roots, roof_span)
+        if growth.is_full and self.apart < _MOST_APART and self._joins(roots[0], roof_span):
+            self.apart += 1
+            return self._replay(roots, roof_span, roots, growth.refused_as_full, False)
         reason = self._why_not(growth.members)
         for attempt in range(_ATTEMPTS):
             if reason is None:
@@ -203,6 +210,35 @@ class _Planner:
             growth = self._replay(roots, roof_span, joined[:last], refused, attempt + 1 < _ATTEMPTS)
             reason = self._why_not(growth.members)
         return growth
+
+    def _grown(self, roots: Sequence[Op], roof_span: int) -> Growth:
+        growth = Growth(self.frame, roots, self.options, roof_span)
+        growth.grow()
+        return growth
+
+    def _joins(self, root: Op, roof_span: int) -> bool:
+        """Whether what an op reads is made by many ops apart: layer by layer all of them would be cut."""
+        made = (self.frame.producers.get(v) for v in root.operands)
+        cones = [
+            self._cone(op, roof_span) for op in dict.fromkeys(made) if op is not None and not is_free(op)
+        ]
+        many = self.options.max_ops // 8
+        for n, cone in enumerate(cones):
+            others = set[Op]().union(*cones[:n], *cones[n + 1 :])
+            if len(cone - others) >= many and len(others) >= many:
+                return True
+        return False
+
+    def _cone(self, op: Op, roof_span: int) -> set[Op]:
+        """What an op is made of, below the roof: so many ops as matter."""
+        found, todo = {op}, [op]
+        while todo and len(found) <= 4 * self.options.max_ops:
+            made = (self.frame.producers.get(v) for v in todo.pop().uses)
+            new = {p for p in made if p is not None and p not in found and not is_free(p)}
+            new = {p for p in new if self.spans[p] < roof_span and self._partition(p) is None}
+            found |= new
+            todo += new
+        return found
 
     def _split(self, roots: Sequence[Op], roof_span: int, reason: str) -> Growth | None:
         """Roots that no kernel holds together are tried one by one."""

@@ -17,7 +17,7 @@ from jstitch.ir.ops import build, lookup
 
 MOST = 16  # components of a value
 LEAST = 64  # elements of each
-MOST_OPS = 1024  # that are written
+MOST_OPS = 4096  # that are written
 
 GATHER, REDUCE = "stablehlo.gather", "stablehlo.reduce"
 PAD, SLICE, REVERSE, TRANSPOSE = (

@@ -164,6 +164,20 @@ def test_nothing_emitable_means_no_pattern() -> None:
     assert check_plan(plan) == ()
 
 
+def test_what_is_made_apart_is_not_cut_layer_by_layer() -> None:
+    """Six parts of 120 ops: more than one kernel holds, and each is handed over as one value."""
+
+    def part(x: jax.Array, number: int) -> jax.Array:
+        y = z = x * number
+        for _ in range(40):
+            y, z = jnp.sin(z), y * z + x
+        return y + z
+
+    plan = planned(lambda x: jnp.concatenate([part(x, n) for n in range(1, 7)]), (4096,))
+    assert sum(len(pattern.outputs) for pattern in plan.patterns) == 6 + 1
+    assert len(plan.patterns) > 1
+
+
 def test_check_plan_sees_wrong_plans() -> None:
     x = Value(TensorType((4,), F32))
     a = build.elementwise("stablehlo.exponential", x)

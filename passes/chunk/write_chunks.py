@@ -153,16 +153,19 @@ class _Writer:
         operands = tuple(self.values.get(v, v) for v in op.operands)
         results = tuple(Value(self._cut(v.tensor, cut[v])) for v in op.results)
         dim = cut[op.results[0]]
+        if lookup(op.name).position is not None and op.attrs["iota_dimension"] == dim:
+            self.values[op.result] = self._numbered(results[0].tensor, dim)
+            return
         self.ops.append(replace(_fewer(op, dim, self.size), operands=operands, results=results))
         self.values.update(zip(op.results, results, strict=True))
-        if lookup(op.name).position is not None and op.attrs["iota_dimension"] == dim:
-            self.values[op.result] = self._moved(results[0])
 
-    def _moved(self, places: Value) -> Value:
-        """An iota further on."""
-        first = self.add(build.convert(self.first, places.tensor.dtype))
-        spread = self.add(build.broadcast(first, places.shape, ()))
-        return self.add(build.add(places, spread))
+    def _numbered(self, kind: TensorType, dim: int) -> Value:
+        """An iota further on. Counted in integers: a sum of bf16 is not 300 + 1, rounded once."""
+        dtype = kind.dtype if kind.dtype.is_integer else COUNT.dtype
+        places = self.add(build.iota(TensorType(kind.shape, dtype), dim))
+        first = self.add(build.convert(self.first, dtype))
+        found = self.add(build.add(places, self.add(build.broadcast(first, kind.shape, ()))))
+        return found if dtype is kind.dtype else self.add(build.convert(found, kind.dtype))
 
     def _write_sum(self, op: Op) -> None:
         """In f32 where its type is narrower: it will be added to others."""

@@ -177,6 +177,21 @@ def test_narrow_sums_are_added_in_f32(algorithm: str | None) -> None:
     assert "f32" in {v.tensor.dtype.value for v in loop.results}
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.uint8, jnp.int32, jnp.float32])
+def test_numbers_of_rows_are_rounded_once(dtype: Any) -> None:
+    """Also where neither a chunk's first row nor the distance from it is a number of the type."""
+
+    def f(x: Array, w: Array) -> Array:
+        z = jnp.tanh(x @ w)
+        return (z + jax.lax.broadcasted_iota(dtype, z.shape, 0).astype(jnp.float32)).max(1)
+
+    numbers = np.random.default_rng(0)
+    args = [numbers.standard_normal(shape, np.float32) for shape in ((5000, 3), (3, 24))]
+    before, after = _chunked(f, args, **EAGER)
+    assert chunks_of(after)
+    np.testing.assert_array_equal(interpret(before, args)[0], interpret(after, args)[0])
+
+
 def test_an_op_is_cut_where_its_index_map_says_so() -> None:
     f = lambda x, y: jnp.pad(x, ((0, 0), (1, 2)))[:, 2:] + y.T  # noqa: E731
     graph = graph_of(f, [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((6, 8), (9, 6))], CONTEXT)

@@ -124,14 +124,19 @@ def _wide(v: Value) -> Iterator[int]:
 
 
 def _of_reduction(op: Op) -> Iterator[Link]:
-    """Only of one value, by an elementwise op, is a reduction a chain."""
-    monoid, x = op.attrs.get("monoid"), op.operands[0]
-    chained = isinstance(monoid, str) and lookup(monoid).op_class.is_elementwise and len(op.operands) == 2
-    if not chained:
+    x = op.operands[0]
+    if not is_chain(op):
         yield from (((v, d), UNKNOWN) for v in op.operands for d in _wide(v))
         return
     kept = [d for d in range(x.tensor.rank) if d not in op.attrs["dimensions"]]
     yield from (((op.result, n), (x, d)) for n, d in enumerate(kept) if x.shape[d] > 1)
+
+
+def is_chain(reduction: Op) -> bool:
+    """Whether it is one of ops on elements: of one value, by an elementwise op."""
+    monoid = reduction.attrs.get("monoid")
+    known = isinstance(monoid, str) and lookup(monoid).op_class.is_elementwise
+    return known and len(reduction.operands) == 2
 
 
 def _of_reshape(op: Op) -> Iterator[Link]:

@@ -26,6 +26,7 @@ from jstitch.passes.lower.find_components import (
     TRANSPOSE,
     cuts_rows,
     find_components,
+    is_chain,
     same_elements,
 )
 from jstitch.passes.lower.own_columns import Part, Turned
@@ -89,8 +90,10 @@ class _Taken:
             return True
         if build.is_reshape(op):
             return cuts_rows(op)
+        if op.name == REDUCE:
+            return not is_chain(op)
         moves = build.is_broadcast(op) or build.is_concatenate(op)
-        known = moves or op.name in (REDUCE, PAD, SLICE, REVERSE, TRANSPOSE) or not op.operands
+        known = moves or op.name in (PAD, SLICE, REVERSE, TRANSPOSE) or not op.operands
         return not (known or lookup(op.name).op_class.is_elementwise)
 
     def turned(self, v: Value) -> list[Turned]:
@@ -207,15 +210,16 @@ class _Taken:
         low, high, inner = (
             op.attrs[k] for k in ("edge_padding_low", "edge_padding_high", "interior_padding")
         )
-        own = {d: divmod(i - low[d], inner[d] + 1) for d, i in at.items()}
+        cut = {d: 0 for d in self.values.dims.get(x, ()) if d not in at}  # of which it has one
+        own = {d: divmod(i - low[d], inner[d] + 1) for d, i in {**at, **cut}.items()}
         if any(rest or not 0 <= i < x.shape[d] for d, (i, rest) in own.items()):
             return self.values.emit(build.broadcast(self.values.whole(filled), _rest(op.result, at), ()))
         piece = self.values.piece(x, {d: i for d, (i, _) in own.items()})
-        left = [d for d in range(x.tensor.rank) if d not in at]
+        left = [d for d in range(x.tensor.rank) if d not in own]
         edges = [[edge[d] for d in left] for edge in (low, high, inner)]
-        if not any(map(any, edges)):
-            return piece
-        return self.values.emit(build.pad(piece, self.values.whole(filled), *edges))
+        if any(map(any, edges)):
+            piece = self.values.emit(build.pad(piece, self.values.whole(filled), *edges))
+        return self.values.shaped(piece, _rest(op.result, at))
 
     def _reduced(self, op: Op, at: At) -> Value:
         """A chain over what is written out; a reduction of what is left, and of what there is of all."""

@@ -107,9 +107,26 @@ def pairs(x: Any, y: Any) -> Any:
     return (jnp.exp(-(apart**2).sum(-1))[..., None] * apart).sum(1)
 
 
+def narrowed(x: Any, y: Any) -> Any:
+    """Padding that takes away all but one element, of which there may be none."""
+    cut, gone = (jax.lax.pad(x * 2, np.float32(5), [(0, 0, 0), edges]) for edges in ((-1, -1, 0), (-3, 1, 0)))
+    return cut * y[:, ::-1], gone + x[:, 1:2]
+
+
+def reduced_together(x: Any, y: Any) -> Any:
+    """Two reductions in one are no chains, but what they leave has components."""
+    rows = jnp.broadcast_to(x[:, :, None] * y[:, None], (300, 3, 3))
+
+    def both(a: Any, b: Any) -> Any:
+        return a[0] + b[0], jnp.maximum(a[1], b[1])
+
+    total, most = jax.lax.reduce((rows, rows * 2), (np.float32(0), np.float32(-9)), both, (2,))
+    return total[:, ::-1] * most
+
+
 CASES = (
     *(normalised, crossed, frames, turned_frames, unstacked, homogeneous, started, means, shared),
-    *(numbered, looked_up, pairs),
+    *(numbered, looked_up, pairs, narrowed, reduced_together),
 )
 
 

@@ -13,6 +13,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.ops import build, lookup
 from jstitch.ir.types import DType, TensorType
@@ -31,7 +33,8 @@ from jstitch.passes.lower.find_components import (
 )
 from jstitch.passes.lower.own_columns import Part, Turned
 
-ROUNDED = ("stablehlo.add", "stablehlo.multiply")  # in narrow floats after each step
+ADD = "stablehlo.add"
+ROUNDED = (ADD, "stablehlo.multiply")  # in narrow floats after each step
 
 
 def take_components(ops: Sequence[Op], outputs: Sequence[Value]) -> list[Part] | None:
@@ -255,8 +258,11 @@ class _Taken:
         return v if v.tensor.dtype is dtype else self.values.emit(build.convert(v, dtype))
 
     def _is_identity(self, op: Op) -> bool:
+        """Whether the reduction starts from what changes nothing: 0.0 makes a sum of -0.0 another one."""
         start = build.splat_value(self.values.makers.get(op.operands[1]))
-        return start is not None and has_identity(op) and bool(start == identities(op)[0])
+        if start is None or not has_identity(op) or start != identities(op)[0]:
+            return False
+        return op.attrs["monoid"] != ADD or not op.result.tensor.dtype.is_float or bool(np.signbit(start))
 
 
 def _rest(v: Value, at: At) -> tuple[int, ...]:

@@ -193,6 +193,17 @@ def test_nan_and_infinity() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+def test_sums_of_negative_zeros() -> None:
+    """They start from 0.0, so that they are no negative zero; others are the only ones."""
+    x = np.full((300, 3), -0.0, np.float32)
+
+    def f(x: Any) -> Any:
+        return x[:, ::-1].sum(1), jax.lax.reduce(x, np.float32(-0.0), jax.lax.add, (1,)), x[:, 1:].max(1)
+
+    for a, b in zip(jstitch.jit(f, options=OPTIONS)(x), jax.jit(f)(x), strict=True):
+        np.testing.assert_array_equal(np.signbit(a), np.signbit(b))
+
+
 @pytest.mark.parametrize(
     ("f", "shape"),
     [

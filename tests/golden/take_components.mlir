@@ -9,7 +9,7 @@ func.func @main(%x: tensor<6000x3xf32>) -> (tensor<6000x3xf32>, tensor<6000xf32>
   return %y, %s : tensor<6000x3xf32>, tensor<6000xf32>
 }
 
-// CHECK{LITERAL}: graph(%arg0: tensor<6000x3xf32>) -> (%15, %11) {
+// CHECK{LITERAL}: graph(%arg0: tensor<6000x3xf32>) -> (%17, %13) {
 // CHECK-NEXT{LITERAL}:   %0 = stablehlo.constant {value = dense<0.0>} : tensor<f32>  // -:5
 // CHECK-NEXT{LITERAL}:   %1 = stablehlo.slice %arg0 {start_indices = (0, 0), limit_indices = (6000, 1), strides = (1, 1), apart = True} : tensor<6000x1xf32>  // -:6
 // CHECK-NEXT{LITERAL}:   %2 = stablehlo.reshape %1 {apart = True} : tensor<6000xf32>  // -:6
@@ -22,8 +22,10 @@ func.func @main(%x: tensor<6000x3xf32>) -> (tensor<6000x3xf32>, tensor<6000xf32>
 // CHECK-NEXT{LITERAL}:   %9 = stablehlo.multiply %8, %8 : tensor<6000xf32>  // -:6
 // CHECK-NEXT{LITERAL}:   %10 = stablehlo.add %3, %6 : tensor<6000xf32>  // -:7
 // CHECK-NEXT{LITERAL}:   %11 = stablehlo.add %10, %9 : tensor<6000xf32>  // -:7
-// CHECK-NEXT{LITERAL}:   %12 = stablehlo.reshape %3 : tensor<6000x1xf32>  // -:7
-// CHECK-NEXT{LITERAL}:   %13 = stablehlo.reshape %6 : tensor<6000x1xf32>  // -:7
-// CHECK-NEXT{LITERAL}:   %14 = stablehlo.reshape %9 : tensor<6000x1xf32>  // -:7
-// CHECK-NEXT{LITERAL}:   %15 = stablehlo.concatenate %12, %13, %14 {dimension = 1} : tensor<6000x3xf32>  // -:7
+// CHECK-NEXT{LITERAL}:   %12 = stablehlo.broadcast_in_dim %0 {broadcast_dimensions = ()} : tensor<6000xf32>  // -:7
+// CHECK-NEXT{LITERAL}:   %13 = stablehlo.add %11, %12 : tensor<6000xf32>  // -:7
+// CHECK-NEXT{LITERAL}:   %14 = stablehlo.reshape %3 : tensor<6000x1xf32>  // -:7
+// CHECK-NEXT{LITERAL}:   %15 = stablehlo.reshape %6 : tensor<6000x1xf32>  // -:7
+// CHECK-NEXT{LITERAL}:   %16 = stablehlo.reshape %9 : tensor<6000x1xf32>  // -:7
+// CHECK-NEXT{LITERAL}:   %17 = stablehlo.concatenate %14, %15, %16 {dimension = 1} : tensor<6000x3xf32>  // -:7
 // CHECK-NEXT{LITERAL}: }

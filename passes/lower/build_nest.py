@@ -237,6 +237,7 @@ class NestBuilder:
             case OpClass.CONSTANT if is_free(op):
                 return self._constant(op, index)
             case OpClass.LIGHT | OpClass.EXPENSIVE:
+                self._formula(op)  # before operands are asked, whose shape is another one where there is none
                 wanted = (self._value(u, index if u.shape == v.shape else ()) for u in op.operands)
                 return self.scalar(op, (yield from each(wanted)))
             case OpClass.SHAPE | OpClass.INDEX if definition.cases is not None:
@@ -275,11 +276,14 @@ class NestBuilder:
 
     def scalar(self, op: Op, arguments: Sequence[Expr]) -> Ref:
         """One elementwise op on scalars."""
+        return self.let(self._formula(op)(*arguments))
+
+    def _formula(self, op: Op) -> Callable[..., Expr]:
         rule = lookup(op.name).scalar
         formula = rule(op) if rule is not None else None
         if formula is None:
             raise CannotLowerError(f"'{op.name}' has no scalar form for these types")
-        return self.let(formula(*arguments))
+        return formula
 
     def region(self, body: Graph, arguments: Sequence[Atomic]) -> tuple[Atomic, ...]:
         """A region of scalar ops, inlined."""

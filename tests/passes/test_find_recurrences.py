@@ -283,3 +283,14 @@ def test_loops_that_are_refused_are_explained() -> None:
 def test_without_recurrences() -> None:
     context = on(CPU.profile, without=("recurrences",))
     assert find_recurrences(graph_of(linear, arrays((9, 20), (9, 20)), CPU), context) == Recurrences()
+
+
+def test_bits_of_another_width() -> None:
+    """They change how many elements there are: a kernel that is tried around a loop has no such ops."""
+    x = np.random.default_rng(0).uniform(0.5, 1.5, (2, 40)).astype(np.float32)
+
+    def f(bits: Array) -> Array:
+        return jnp.cumsum(lax.bitcast_convert_type(bits[..., ::-1], jnp.float32), 1)
+
+    bits = np.ascontiguousarray(x.view(np.uint8).reshape(2, 40, 4)[..., ::-1])
+    np.testing.assert_allclose(jstitch.jit(f, options=OPTIONS)(bits), np.cumsum(x, 1), rtol=1e-5)

@@ -19,7 +19,9 @@ from jstitch.codegen.kernel_ir import Kernel, StripLane
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.reason import Reason
 from jstitch.passes.base.context import Context
+from jstitch.passes.base.machine import F32_BYTES
 from jstitch.passes.base.plan import Update
+from jstitch.passes.base.profile import Profile
 from jstitch.passes.lower.apply_template import TemplateError
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.enumerate_templates import enumerate_templates
@@ -30,6 +32,9 @@ from jstitch.passes.lower.rewrite_ops import speaks_of
 from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from jstitch.passes.schedule.latency import kernel_latency
 from jstitch.template import Template, parse_template
+
+ROOM = 1 << 26  # bytes of a program's tiles, where these may leave the near cache
+FAR_QUICKER = 0.7  # times as long, for it takes memory
 
 Lower = Callable[[Template], Kernel]
 Evaluate = Callable[[Kernel], float]
@@ -105,8 +110,8 @@ def _by_columns_or_rows(
 ) -> Kernel:
     """The kernel, or the one of rows where that of columns finds no room for its strips, or takes longer.
 
-    trusted: whether the evaluator can tell. On CPUs it cannot: measured, strips are the faster of the two
-    wherever `choose_columns` finds any.
+    trusted: whether the evaluator can tell small differences. On CPUs it cannot: measured, strips are the
+    faster of the two nearly wherever `choose_columns` finds any, rows where they are modelled far quicker.
     """
     try:
         kernel = lower()
@@ -114,14 +119,26 @@ def _by_columns_or_rows(
         return in_rows()
     if not _owns_columns(kernel):
         return kernel
-    seconds = _seconds(kernel, evaluate)
-    if seconds < math.inf and not trusted:
-        return kernel
+    seconds = _seconds(kernel, evaluate) * (1.0 if trusted else FAR_QUICKER / 2)
     try:
         rows = in_rows()
     except CannotLowerError:
         return kernel
     return rows if _seconds(rows, evaluate) < seconds else kernel
+
+
+def _with_more_room(
+    kernel: Kernel, lower: Callable[[], Kernel], profile: Profile, evaluate: Evaluate
+) -> Kernel:
+    """The kernel, or the one that keeps what finds no room in a core's cache in memory, where that pays."""
+    lanes = (lane for phase in kernel.phases for lane in phase.lanes)
+    if all(lane.work * F32_BYTES <= lane.rows * profile.arena_bytes for lane in lanes):
+        return kernel
+    try:
+        other = lower()
+    except CannotLowerError:
+        return kernel
+    return other if _seconds(other, evaluate) < FAR_QUICKER * _seconds(kernel, evaluate) else kernel
 
 
 def _owns_columns(kernel: Kernel) -> bool:
@@ -174,6 +191,8 @@ def best_kernel(
         return wanted[0]
     ways = partial(lower, profile), partial(lower, rows_only)
     first = _by_columns_or_rows(*ways, modelled, trusted=profile.machine.device is not None)
+    if profile.machine.device is None and options.arena_bytes is None and "shrinking" not in options.without:
+        first = _with_more_room(first, partial(lower, replace(profile, arena_bytes=ROOM)), profile, modelled)
     if first.template is None or "templates" in options.without:
         return first
     best = first

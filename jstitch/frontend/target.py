@@ -162,6 +162,7 @@ def cuda_profile(spec: DeviceSpec) -> Profile:
             xla_cycles=1.0,
             xla_narrow=1.0,
             seam_cycles=0.0,
+            seam_circular=1.0,
             window_cycles=1.0,
             reads_fuse=True,
             sector_bytes=SECTOR_BYTES,

@@ -44,6 +44,7 @@ class Machine:
     Of XLA's code: serial_work: cycles below which nobody's kernel runs on several cores; xla_serial_work:
     below which XLA runs a loop on one. xla_cycles, xla_narrow: of its loops against ours, and of narrow
     floats. seam_cycles, window_cycles: of an element of a concatenate, of one element of a window.
+    seam_circular: times as long as in vectors, sines of which each element wants one of several.
     reads_fuse: it fuses what a reduction reads into it. reads_vectors: it has vectors for circular functions
     there, and only there. library_threads: multiplications of a product below which its library starts no
     threads; library_narrow: lane cycles of one of narrow floats.
@@ -63,6 +64,7 @@ class Machine:
     xla_cycles: float = 1.3
     xla_narrow: float = 6.0
     seam_cycles: float = 10.0
+    seam_circular: float = 5.0
     window_cycles: float = 8.0
     reads_fuse: bool = False
     reads_vectors: bool = False

@@ -11,16 +11,35 @@ from collections.abc import Container, Mapping
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.index import Case, FloorDiv, Mod, Var, atoms, var
 from jstitch.ir.ops import lookup
-from jstitch.ir.ops.build import is_reshape
+from jstitch.ir.ops.build import is_concatenate, is_reshape
 from jstitch.passes.base.machine import Machine
 from jstitch.passes.base.plan import is_free
 from jstitch.passes.base.remember import per_object
+
+MANY_SIDES = 3  # of a concatenate
 
 
 @per_object
 def seam_work(op: Op, machine: Machine) -> float:
     """Cycles above those of a loop of vectors, for an op's changes of sides."""
     return machine.seam_cycles * op.results[0].tensor.size if len(_cases(op)) > 1 else 0.0
+
+
+def circular_work(
+    machine: Machine, producers: Mapping[Value, Op], turns: Mapping[Op, float]
+) -> dict[Op, float]:
+    """How many times as long the loop's sines take where its elements are of one of several parts.
+
+    Of two parts of one size LLVM makes vectors. turns: of what the loop computes.
+    """
+    found: dict[Op, float] = {}
+    todo = [made for made in turns if is_concatenate(made) and len(made.operands) >= MANY_SIDES]
+    while todo and machine.seam_circular != 1.0:
+        makers = (producers.get(v) for v in todo.pop().operands)
+        new = [m for m in makers if m is not None and m in turns and m not in found]
+        found |= {m: machine.seam_circular if lookup(m.name).reduced_cpi is not None else 1.0 for m in new}
+        todo += new
+    return found
 
 
 def division_work(

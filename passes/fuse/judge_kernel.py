@@ -14,6 +14,7 @@ from jstitch.codegen.cuda.homes import NoRoom
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.passes.base.context import Context
 from jstitch.passes.base.plan import FusionPattern, Reason
+from jstitch.passes.base.row_access import is_reduction
 from jstitch.passes.fuse.gate import judge
 from jstitch.passes.fuse.hold_together import is_fixed
 from jstitch.passes.lower.loop_pattern import loop_of
@@ -37,6 +38,8 @@ def judge_kernel(kernel: Kernel, pattern: FusionPattern, context: Context) -> Re
         return None
     if is_fixed(pattern) or loop_of(pattern.ops) is not None or _multiplies(kernel):
         return None
+    if on_cpu and not any(map(is_reduction, pattern.ops)):
+        return None  # nothing waits for others, so that nothing is made again
     try:
         ours = kernel_latency(kernel, context).seconds
     except (NoRoom, CannotBuildError):

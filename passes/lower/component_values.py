@@ -39,7 +39,8 @@ class ComponentValues:
     def emit(self, op: Op) -> Value:
         """Its first result."""
         self.new.append(op if self.origin is None else op.located(self.origin))
-        self.own.update(op.results)
+        if op.operands:
+            self.own.update(op.results)
         return op.results[0]
 
     def keep(self, op: Op) -> None:
@@ -62,6 +63,7 @@ class ComponentValues:
 
     def piece(self, v: Value, at: At) -> Value:
         """What the value has there, without these dimensions: at least those that are written out."""
+        at = {**dict.fromkeys((d for d in self.dims.get(v, ()) if v.shape[d] == 1), 0), **at}
         key = v, _place(at)
         if key not in self.made:
             self.made[key] = self._piece(v, at)
@@ -93,7 +95,7 @@ class ComponentValues:
         return v if v.shape == tuple(shape) else self.emit(build.reshape(v, shape))
 
     def made_here(self, v: Value) -> Value:
-        """The value, or a copy of one that somebody else makes."""
+        """The value, or a copy of one that is a constant, or that somebody else makes."""
         return v if v in self.own else self.emit(build.reshape(v, v.shape))
 
     def whole(self, v: Value) -> Value:
@@ -103,7 +105,7 @@ class ComponentValues:
         ones = {d: 1 for d in self.dims.get(v, ())}
         shape = [ones.get(d, n) for d, n in enumerate(v.shape)]
         parts = [self.shaped(self.piece(v, at), shape) for at in self.places(v)]
-        for d in reversed(ones):
+        for d in (d for d in reversed(ones) if v.shape[d] > 1):
             each = v.shape[d]
             rows = (parts[n : n + each] for n in range(0, len(parts), each))
             parts = [self.emit(build.concatenate(row, d)) for row in rows]

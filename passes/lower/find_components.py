@@ -2,8 +2,9 @@
 
 x [20000, 3], its length over dim 1, x[:, 0] * ...    dim 1 of x and of all that has it: 3 components of 20000
 
-Points, quaternions, boxes, colours: rows of three fill no vector, and what goes from one element of a row to
-another one's place passes through memory, a row at a time. The components are as long as there are rows.
+Points, quaternions, boxes, colours: rows of three fill no vector, and what all of a row waits for passes
+through memory, a row at a time. The components are as long as there are rows. Without a reduction over such a
+dimension nothing waits, and loops over all elements are quicker.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from jstitch.ir.graph import Op, Value
 from jstitch.ir.node_graph import connected_parts
 from jstitch.ir.ops import build, lookup
 
+LONGEST = 8  # dimension: what lies as far apart as that, processors still read and write in vectors
 MOST = 16  # components of a value
 LEAST = 64  # elements of each
 MOST_OPS = 4096  # that are written
@@ -33,21 +35,27 @@ UNKNOWN: Dim = None, 0  # connected with it are dimensions that some op wants wh
 
 
 def find_components(ops: Sequence[Op]) -> Mapping[Value, tuple[int, ...]]:
-    """Values -> those of their dimensions, in order; empty where there are none, or too many components."""
-    crossed = {dim for op in ops for dim in _crossed(op)}
-    if not crossed:
+    """Values -> those of their dimensions, in order; empty where there are none, or too many components.
+
+    Dimensions of one element are among them: rows are rows, [300] or [1, 300].
+    """
+    reduced = {(op.operands[0], d) for op in ops if is_chain(op) for d in op.attrs["dimensions"]}
+    if not reduced:
         return {}
     values = dict.fromkeys(v for op in ops for v in (*op.operands, *op.results))
     nodes = [(v, d) for v in values for d, n in enumerate(v.shape) if n > 1]
     parts = connected_parts([UNKNOWN, *nodes], (link for op in ops for link in _links(op)))
-    short = [part for part in parts if UNKNOWN not in part and all(_size(dim) <= MOST for dim in part)]
+    short = [part for part in parts if UNKNOWN not in part and all(_size(dim) <= LONGEST for dim in part)]
     last = {dim for v in values for dim in _last(v)}
-    chosen = [part for part in short if not crossed.isdisjoint(part) and not last.isdisjoint(part)]
+    short = [part for part in short if not last.isdisjoint(part)]
+    if all(reduced.isdisjoint(part) for part in short):
+        return {}
+    crossed = {dim for op in ops for dim in _crossed(op)} | reduced
+    chosen = [part for part in short if not crossed.isdisjoint(part)]
     chosen += _beside(chosen, short, last)
     dims = {dim for part in chosen for dim in part}
-    found = {v: tuple(d for d in range(v.tensor.rank) if (v, d) in dims) for v in values}
-    found = {v: own for v, own in found.items() if own}
-    return found if _are_few(ops, found) else {}
+    found = {v: tuple(d for d, n in enumerate(v.shape) if n == 1 or (v, d) in dims) for v in values}
+    return {v: own for v, own in found.items() if own} if _are_few(ops, found) else {}
 
 
 def _size(dim: Dim) -> int:
@@ -74,22 +82,20 @@ def _beside(chosen: Sequence[set[Dim]], short: Sequence[set[Dim]], last: set[Dim
 def _are_few(ops: Sequence[Op], found: Mapping[Value, Sequence[int]]) -> bool:
     """Whether no value has too many components, all together are few, and they are not too short."""
     counts = {v: math.prod(v.shape[d] for d in dims) for v, dims in found.items()}
-    if not counts or max(counts.values()) > MOST:
+    if max(counts.values()) > MOST:
         return False
     return sum(counts.get(v, 1) for op in ops for v in op.results) <= MOST_OPS
 
 
 def _crossed(op: Op) -> Iterator[Dim]:
-    """Dimensions of whose elements not all are treated alike."""
-    x = op.operands[0] if op.operands else op.results[0]
-    if op.name == REDUCE:
-        yield from ((x, d) for d in op.attrs["dimensions"])
-    elif op.name in (PAD, SLICE):
+    """Dimensions of whose elements not all are moved alike."""
+    if op.name in (PAD, SLICE):
+        x = op.operands[0]
         yield from ((x, d) for d, n in enumerate(x.shape) if n != op.result.shape[d])
     elif build.is_concatenate(op):
         yield op.result, op.attrs["dimension"]
     elif op.name == REVERSE:
-        yield from ((x, d) for d in op.attrs["dimensions"])
+        yield from ((op.operands[0], d) for d in op.attrs["dimensions"])
 
 
 def _links(op: Op) -> Iterator[Link]:
@@ -108,7 +114,7 @@ def _links(op: Op) -> Iterator[Link]:
         yield from (((op.operands[0], order[d]), (op.result, d)) for d in _wide(op.result))
     elif op.name in (PAD, SLICE, REVERSE):
         x, r = op.operands[0], op.result
-        cut = (d for d in _wide(r) if x.shape[d] > max(r.shape[d], MOST))  # of something long
+        cut = (d for d in _wide(r) if x.shape[d] > max(r.shape[d], LONGEST))  # of something long
         yield from (((x, d), (r, d)) for d in {*_wide(r)} - {*cut} if x.shape[d] > 1)
     elif build.is_concatenate(op):
         yield from (((v, d), (op.result, d)) for v in op.operands for d in _wide(v))
@@ -134,6 +140,8 @@ def _of_reduction(op: Op) -> Iterator[Link]:
 
 def is_chain(reduction: Op) -> bool:
     """Whether it is one of ops on elements: of one value, by an elementwise op."""
+    if reduction.name != REDUCE:
+        return False
     monoid = reduction.attrs.get("monoid")
     known = isinstance(monoid, str) and lookup(monoid).op_class.is_elementwise
     return known and len(reduction.operands) == 2

@@ -155,14 +155,14 @@ class _Taken:
         x, dims = op.operands[0], op.attrs["broadcast_dimensions"]
         own = {n: at[d] if x.shape[n] > 1 else 0 for n, d in enumerate(dims) if d in at}
         piece, shape = self.values.piece(x, own), _rest(op.result, at)
-        kept = [_left(d, at) for d in dims if d not in at]
+        kept = [_left(d, at) for n, d in enumerate(dims) if d not in at and x.shape[n] != 1]
         same = piece.shape == shape and kept == list(range(len(shape)))
         return piece if same else self.values.emit(build.broadcast(piece, shape, kept))
 
     def _concatenated(self, op: Op, at: At) -> Value:
         along = op.attrs["dimension"]
         if along not in at:
-            parts = [self.values.piece(v, at) for v in op.operands]
+            parts = [self.values.shaped(self.values.piece(v, at), _rest(v, at)) for v in op.operands]
             return self.values.emit(build.concatenate(parts, _left(along, at)))
         number = at[along]
         for v in op.operands:
@@ -201,7 +201,6 @@ class _Taken:
         bounds = [op.attrs[k] for k in ("start_indices", "limit_indices", "strides")]
         starts, _, strides = bounds
         own = {d: starts[d] + i * strides[d] for d, i in at.items()}
-        own |= {d: starts[d] for d in self.values.dims.get(x, ()) if d not in own}  # of which it has one
         piece = self.values.piece(x, own)
         left = [d for d in range(x.tensor.rank) if d not in own]
         if any(op.result.shape[d] != x.shape[d] for d in left):
@@ -213,15 +212,15 @@ class _Taken:
         low, high, inner = (
             op.attrs[k] for k in ("edge_padding_low", "edge_padding_high", "interior_padding")
         )
-        cut = {d: 0 for d in self.values.dims.get(x, ()) if d not in at}  # of which it has one
-        own = {d: divmod(i - low[d], inner[d] + 1) for d, i in {**at, **cut}.items()}
+        own = {d: divmod(i - low[d], inner[d] + 1) for d, i in at.items()}
         if any(rest or not 0 <= i < x.shape[d] for d, (i, rest) in own.items()):
             return self.values.emit(build.broadcast(self.values.whole(filled), _rest(op.result, at), ()))
         piece = self.values.piece(x, {d: i for d, (i, _) in own.items()})
         left = [d for d in range(x.tensor.rank) if d not in own]
         edges = [[edge[d] for d in left] for edge in (low, high, inner)]
         if any(map(any, edges)):
-            piece = self.values.emit(build.pad(piece, self.values.whole(filled), *edges))
+            full = self.values.shaped(piece, [x.shape[d] for d in left])
+            piece = self.values.emit(build.pad(full, self.values.whole(filled), *edges))
         return self.values.shaped(piece, _rest(op.result, at))
 
     def _reduced(self, op: Op, at: At) -> Value:

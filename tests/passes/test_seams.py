@@ -16,6 +16,8 @@ from jstitch.codegen.kernel_ir import Kernel, Load, Nest
 from jstitch.ir.expr import Ref
 from jstitch.ir.index import Clamp, atoms
 from jstitch.ir.ops import KERNEL
+from jstitch.passes.base.plan import make_pattern
+from jstitch.passes.cost.cost_model import xla_cost
 from jstitch.passes.lower.divide_loops import MOST_CODE, MOST_POINTS, fewer_points
 from tests.codegen.cuda.stitched import PROFILES, stitch, stitch_for_cpu
 from tests.contexts import CPU, H200
@@ -44,6 +46,19 @@ def test_each_side_has_a_loop() -> None:
         assert n.loops[-1].hi == 100
         assert sum(isinstance(i, Load) and i.buffer.name == "a0" for i in n.body) == 1
     assert [isinstance(n.accumulators[0].init, Ref) for n in (first, second)] == [False, True]
+
+
+def test_xla_makes_no_vectors_of_sines_that_elements_choose_from() -> None:
+    """Of three parts, not of two; of sines, not of exponentials, which are as quick one by one."""
+
+    def seconds(function: Callable[[Any], Any], parts: int) -> float:
+        x = np.ones((4000, 3), np.float32)
+        graph = graph_of(lambda x: jnp.concatenate([function(x * k) for k in range(parts)], 1) * 2, [x], CPU)
+        pattern = make_pattern(graph, graph.ops, "test")
+        return xla_cost(pattern, CPU.machine).cycles / parts
+
+    assert seconds(jnp.sin, 3) > 3 * seconds(jnp.sin, 2)
+    assert seconds(jnp.exp, 3) < 1.5 * seconds(jnp.exp, 2)
 
 
 def test_sides_of_long_sums_have_loops_of_their_own() -> None:

@@ -6,6 +6,9 @@ A GPU that runs a loop of unknown length sends its condition to the host at ever
 a CPU XLA knows less of what it can move out of the loop, and the counter is two buffers more for our call.
 A loop whose length follows from integer scalars that its body counts up is XLA's to count: its condition's
 inputs, and what they are counted from, are marked, and no pattern takes a marked op.
+
+XLA counts wrongly where an unsigned number goes down (k = 250; k > 20; k -= 3 in 8 bits: one turn of 77), and
+believes itself where a call is in the loop: such a loop is XLA's with all that is in it.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from jstitch.passes.base.rewrite import is_control
 LEFT = "left"  # attribute of an op that no pattern takes: why
 ADDED = "is added while the library multiplies"
 _COUNTS = "counts the turns of a loop, which XLA so knows"
+_MISCOUNTED = "is in a loop that counts an unsigned number down, whose turns XLA counts wrongly around a call"
+SUBTRACT = "stablehlo.subtract"
 
 
 def keep_counters(graph: Graph) -> Graph:
@@ -29,18 +34,23 @@ def keep_counters(graph: Graph) -> Graph:
     return _mark(graph, frozenset())
 
 
-def _mark(graph: Graph, counters: frozenset[Op]) -> Graph:
-    ops = tuple(_marked(op, op in counters) for op in graph.ops)
+def _mark(graph: Graph, counters: frozenset[Op], miscounted: bool = False) -> Graph:
+    ops = tuple(_marked(op, op in counters, miscounted) for op in graph.ops)
     return Graph(graph.inputs, ops, graph.outputs)
 
 
-def _marked(op: Op, counts: bool) -> Op:
-    if counts:
-        return replace(op, attrs={**op.attrs, LEFT: _COUNTS})
+def _marked(op: Op, counts: bool, miscounted: bool) -> Op:
+    if counts or (miscounted and not is_control(op) and not is_free(op)):
+        return replace(op, attrs={**op.attrs, LEFT: _COUNTS if counts else _MISCOUNTED})
     if not is_control(op):
         return op
     found = _counters(*op.regions) if op.name == "stablehlo.while" else frozenset()
-    return replace(op, regions=tuple(_mark(region, found) for region in op.regions))
+    inside = miscounted or any(map(_goes_down, found))
+    return replace(op, regions=tuple(_mark(region, found, inside) for region in op.regions))
+
+
+def _goes_down(op: Op) -> bool:
+    return op.name == SUBTRACT and op.result.tensor.dtype.is_unsigned
 
 
 def _counters(condition: Graph, body: Graph) -> frozenset[Op]:

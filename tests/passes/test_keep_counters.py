@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import jstitch
 from jstitch.device_spec import find_spec
 from jstitch.frontend.importer import import_module
 from jstitch.frontend.mlir import parse_module
@@ -98,3 +99,25 @@ def test_kernels_leave_the_counter_alone(target: profile.Profile) -> None:
     _, condition, body = ([op.name for op in frame.ops] for frame in frames(done))
     assert KERNEL not in condition
     assert (body.count(KERNEL), body.count("stablehlo.add")) == (1, 1)
+
+
+def counted_down(x: Any) -> Any:
+    """XLA would make one turn of it, of 77, with a call in the loop."""
+
+    def body(carry: Any) -> Any:
+        number, total = carry
+        row = lax.dynamic_index_in_dim(x, number, 0, False)
+        return number - jnp.uint8(3), jnp.tanh(total + row * 0.1)
+
+    return lax.while_loop(lambda carry: carry[0] > jnp.uint8(20), body, (jnp.uint8(250), jnp.zeros(16)))
+
+
+def test_a_loop_that_counts_an_unsigned_number_down_is_left_whole() -> None:
+    rows = np.random.default_rng(0).standard_normal((300, 16)).astype(np.float32)
+    _, names = marked(counted_down, rows)
+    assert {"stablehlo.subtract", "stablehlo.compare", "stablehlo.tanh", "stablehlo.dynamic_slice"} <= {
+        *names
+    }
+    f = jstitch.jit(counted_down, options=jstitch.CompileOptions(tune="off", without=("recurrences",)))
+    for found, theirs in zip(f(rows), jax.jit(counted_down)(rows), strict=True):
+        np.testing.assert_allclose(found, theirs, rtol=1e-6)

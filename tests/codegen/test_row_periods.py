@@ -1,4 +1,7 @@
-"""Rows counted by two loops, where their number is divided: which lanes, and what they compute."""
+"""Rows counted by two loops, where their number is divided: which lanes, and what they compute.
+
+Of 9 elements or more: shorter ones are components.
+"""
 
 from __future__ import annotations
 
@@ -45,18 +48,18 @@ def periods(f: Callable[..., Any], *args: Any) -> list[int]:
 
 
 def test_rows_that_divide_are_nested() -> None:
-    assert periods(by_place, shape(9, 88, 4), shape(88, 4)) == [88]
+    assert periods(by_place, shape(9, 88, 12), shape(88, 12)) == [88]
     assert periods(by_place, shape(9, 88, LONGEST), shape(88, LONGEST)) == [88]
 
 
 def test_but_for_long_rows_and_short_periods() -> None:
     assert periods(by_place, shape(9, 88, LONGEST + 1), shape(88, LONGEST + 1)) == [1]
-    assert periods(by_place, shape(99, LEAST - 1, 4), shape(LEAST - 1, 4)) == [1]
-    assert periods(by_place, shape(1, 88, 4), shape(88, 4)) == [1]  # nothing is divided
+    assert periods(by_place, shape(99, LEAST - 1, 12), shape(LEAST - 1, 12)) == [1]
+    assert periods(by_place, shape(1, 88, 12), shape(88, 12)) == [1]  # nothing is divided
 
 
 def test_no_division_is_left() -> None:
-    (kernel,) = kernels(by_both, shape(5, 7, 20, 3), shape(5, 20, 3), shape(20, 3))
+    (kernel,) = kernels(by_both, shape(5, 7, 20, 12), shape(5, 20, 12), shape(20, 12))
     (lane,) = kernel.phases[0].lanes
     assert lane.period == period_of(lane) == 20
     inner = emit(kernel).source.text.partition("for place in")[2]
@@ -67,7 +70,7 @@ def test_no_division_is_left() -> None:
 
 def test_a_division_that_stays_leaves_one_loop() -> None:
     """(r + 1) // 5 does not start again with the period of r % 88."""
-    (lane,) = lanes(by_place, shape(9, 88, 4), shape(88, 4))
+    (lane,) = lanes(by_place, shape(9, 88, 12), shape(88, 12))
     other = floordiv(add(var(Var(ROW, lane.rows)), const(1)), 5)
 
     def further(i: Instr) -> Instr:
@@ -96,7 +99,7 @@ def test_the_same_numbers(times: int, period: int, elements: int, wide: bool) ->
 @pytest.mark.parametrize("without", [(), ("nest_rows",)])
 def test_it_decides(without: tuple[str, ...], tmp_path: Path) -> None:
     options = jstitch.CompileOptions(tune="off", strict=True, without=without, dump_dir=str(tmp_path))
-    x, w = jnp.ones((9, 88, 4)), jnp.ones((88, 4))
+    x, w = jnp.ones((9, 88, 12)), jnp.ones((88, 12))
     np.testing.assert_allclose(jstitch.jit(by_place, options=options)(x, w), jax.jit(by_place)(x, w), 1e-5)
     (text,) = tmp_path.rglob("*_0.py")
     assert ("remainder_pos" in text.read_text()) is bool(without)

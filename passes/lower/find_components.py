@@ -39,7 +39,7 @@ def find_components(ops: Sequence[Op]) -> Mapping[Value, tuple[int, ...]]:
 
     Dimensions of one element are among them: rows are rows, [300] or [1, 300].
     """
-    reduced = {(op.operands[0], d) for op in ops if is_chain(op) for d in op.attrs["dimensions"]}
+    reduced = {(op.operands[0], d) for op in ops if _ends_rows(op) for d in op.attrs["dimensions"]}
     if not reduced:
         return {}
     values = dict.fromkeys(v for op in ops for v in (*op.operands, *op.results))
@@ -136,6 +136,11 @@ def _of_reduction(op: Op) -> Iterator[Link]:
         return
     kept = [d for d in range(x.tensor.rank) if d not in op.attrs["dimensions"]]
     yield from (((op.result, n), (x, d)) for n, d in enumerate(kept) if x.shape[d] > 1)
+
+
+def _ends_rows(op: Op) -> bool:
+    """Whether it reduces rows of a few elements, and not these with many others."""
+    return is_chain(op) and math.prod(op.operands[0].shape[d] for d in op.attrs["dimensions"]) <= MOST
 
 
 def is_chain(reduction: Op) -> bool:

@@ -126,9 +126,9 @@ def test_a_drawn_program(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(differences(seed, whole, monkeypatch)) == []
 
 
-@pytest.mark.parametrize("seed", one_in(4, range(14), first=1))
-def test_a_drawn_part(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(differences(seed, part, monkeypatch)) == []
+def test_a_few_drawn_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As below, of four programs."""
+    assert divided_otherwise(range(1, 14, 4), monkeypatch) <= 1
 
 
 @pytest.mark.slow
@@ -144,6 +144,11 @@ def test_drawn_parts(start: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Right in any case. Of ten programs at most three are divided in another way: some have results inside
     that devices do not divide evenly, which JAX's shardings cannot say.
     """
-    found = {seed: list(differences(seed, part, monkeypatch)) for seed in range(start, start + 10)}
+    assert divided_otherwise(range(start, start + 10), monkeypatch) <= 3
+
+
+def divided_otherwise(seeds: range, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many parts, all of which are right, XLA divides in another way than the program without kernels."""
+    found = {seed: list(differences(seed, part, monkeypatch)) for seed in seeds}
     assert [text for texts in found.values() for text in texts if DIVIDED not in text] == []
-    assert sum(bool(texts) for texts in found.values()) <= 3, found
+    return sum(map(bool, found.values()))

@@ -27,7 +27,7 @@ from jstitch.passes.base.row_access import FACTORS, ROWS, data_operands, is_redu
 from jstitch.passes.base.tensor_cores import library_seconds, tensor_seconds
 from jstitch.passes.base.thin_products import products_back
 from jstitch.passes.cost.parts_read import bytes_read, shares_made
-from jstitch.passes.cost.seam_work import circular_work, division_work, seam_work
+from jstitch.passes.cost.seam_work import circular_times, division_work, seam_work
 from jstitch.passes.cost.structure import per_structure
 from jstitch.passes.cost.turned_reads import is_turned, turned_reads
 from jstitch.passes.cost.xla_turns import is_dear, xla_turns
@@ -337,7 +337,7 @@ def _fusion_cost(
         return CostEstimate(1.0, 2.0 * op.attrs["place"])
     reduced = not fused.isdisjoint(op.operands)
     turns, reads = xla_turns(op, producers, materialised, machine, most)
-    times = {} if reduced else circular_work(machine, producers, turns)
+    times = {} if reduced else circular_times(machine, producers, turns)
     cycles = sum(
         xla_work(made, machine, reduced)
         * times.get(made, 1.0)

@@ -25,7 +25,7 @@ def seam_work(op: Op, machine: Machine) -> float:
     return machine.seam_cycles * op.results[0].tensor.size if len(_cases(op)) > 1 else 0.0
 
 
-def circular_work(
+def circular_times(
     machine: Machine, producers: Mapping[Value, Op], turns: Mapping[Op, float]
 ) -> dict[Op, float]:
     """How many times as long the loop's sines take where its elements are of one of several parts.

@@ -14,8 +14,7 @@ from dataclasses import replace
 
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build
-from jstitch.ir.ops.numerics import largest
-from jstitch.ir.types import DType
+from jstitch.ir.ops.numerics import counts_to
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 
 GATHER, CONCATENATE, IOTA = "stablehlo.gather", "stablehlo.concatenate", "stablehlo.iota"
@@ -61,13 +60,8 @@ def _is_by_row(op: Op, row: int, number: int) -> bool:
     data, indices = op.operands
     dim = op.attrs["start_index_map"][number]
     free = row not in op.attrs["start_indices_batching_dims"] and row != op.attrs["index_vector_dim"]
-    counts = data.shape[dim] == indices.shape[row] and _holds(indices.tensor.dtype, data.shape[dim])
+    counts = data.shape[dim] == indices.shape[row] and counts_to(indices.tensor.dtype, data.shape[dim])
     return free and dim in op.attrs["collapsed_slice_dims"] and counts
-
-
-def _holds(dtype: DType, size: int) -> bool:
-    """Whether integers of the type count so far: an iota of 300 in 8 bits begins again at 0."""
-    return size - 1 <= largest(dtype)
 
 
 def _batched(op: Op, row: int, number: int) -> dict[str, object]:

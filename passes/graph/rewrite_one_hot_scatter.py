@@ -21,7 +21,7 @@ import numpy as np
 from jstitch.ir.graph import Graph, Op, Value
 from jstitch.ir.ops import build, monoid_of
 from jstitch.ir.ops.build import splat_value
-from jstitch.ir.ops.numerics import largest
+from jstitch.ir.ops.numerics import counts_to
 from jstitch.ir.types import TensorType
 from jstitch.passes.base.rewrite import Producer, Replacement, rewrite
 
@@ -142,8 +142,7 @@ def _counts(scatter: _Scatter, part: _Part, producer: Producer) -> int | None:
 
 def _holds(part: _Part, scatter: _Scatter) -> bool:
     """Whether every position fits the index dtype."""
-    dtype = part.value.tensor.dtype
-    return dtype.is_integer and scatter.shape[part.dim] - 1 <= largest(dtype)
+    return counts_to(part.value.tensor.dtype, scatter.shape[part.dim])
 
 
 @dataclass

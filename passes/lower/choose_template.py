@@ -26,6 +26,7 @@ from jstitch.passes.lower.apply_template import TemplateError
 from jstitch.passes.lower.build_nest import CannotLowerError
 from jstitch.passes.lower.enumerate_templates import enumerate_templates
 from jstitch.passes.lower.fill_rounds import GAIN, fill_rounds
+from jstitch.passes.lower.fit_lane import ROOM
 from jstitch.passes.lower.form_pattern import form_pattern
 from jstitch.passes.lower.lower_kernel import lower_kernel
 from jstitch.passes.lower.rewrite_ops import speaks_of
@@ -33,8 +34,8 @@ from jstitch.passes.schedule.kernel_passes import schedule_kernel
 from jstitch.passes.schedule.latency import kernel_latency
 from jstitch.template import Template, parse_template
 
-ROOM = 1 << 26  # bytes of a program's tiles, where these may leave the near cache
-FAR_QUICKER = 0.7  # times as long, for it takes memory
+ROOMY = 0.7  # times as long, from which on tiles may leave the near cache: they take memory
+ROWS = 0.35  # times as long, from which on rows replace strips that are usually quicker than modelled
 
 Lower = Callable[[Template], Kernel]
 Evaluate = Callable[[Kernel], float]
@@ -119,7 +120,7 @@ def _by_columns_or_rows(
         return in_rows()
     if not _owns_columns(kernel):
         return kernel
-    seconds = _seconds(kernel, evaluate) * (1.0 if trusted else FAR_QUICKER / 2)
+    seconds = _seconds(kernel, evaluate) * (1.0 if trusted else ROWS)
     try:
         rows = in_rows()
     except CannotLowerError:
@@ -138,7 +139,7 @@ def _with_more_room(
         other = lower()
     except CannotLowerError:
         return kernel
-    return other if _seconds(other, evaluate) < FAR_QUICKER * _seconds(kernel, evaluate) else kernel
+    return other if _seconds(other, evaluate) < ROOMY * _seconds(kernel, evaluate) else kernel
 
 
 def _owns_columns(kernel: Kernel) -> bool:

@@ -80,7 +80,7 @@ def _beside(chosen: Sequence[set[Dim]], short: Sequence[set[Dim]], last: set[Dim
 
 
 def _are_few(ops: Sequence[Op], found: Mapping[Value, Sequence[int]]) -> bool:
-    """Whether no value has too many components, all together are few, and they are not too short."""
+    """Whether no value has too many components, and all together are few."""
     counts = {v: math.prod(v.shape[d] for d in dims) for v, dims in found.items()}
     if max(counts.values()) > MOST:
         return False

@@ -29,6 +29,7 @@ from jstitch.template import OpSchedule
 
 NO_ROOM = "kept values take {found} bytes of an arena of {bound}, and shrinking is switched off"
 PANELS = 1 << 15  # bytes of shared memory for right operands, at least
+ROOM = 1 << 26  # bytes of a program's tiles on a CPU, where these may leave the near cache
 ATTEMPTS = 6  # of fitting a lane's tiles; then everything that can be is computed again
 
 Placed = tuple[Tiles, Iterable[OpSchedule]]
@@ -138,14 +139,14 @@ class LaneFit:
             if isinstance(found, DoesNotFit):
                 if self.limit is not None:
                     raise CannotLowerError(_too_large(found))
-                # What must be kept leaves the near cache by itself: so may the rest, made only once.
-                found = place_tiles(lane, arena.buffers, made, _all_bytes(arena.buffers))
+                if free and not self.shrink:
+                    raise _no_room(arena.buffers, view)
+                found = place_tiles(lane, arena.buffers, made, _enough(found.nbytes, arena.buffers, view))
                 assert isinstance(found, Tiles)
             if not found.dropped:
                 return found, describe_lane(view.group, placed, view.stored, self.labels)
             if not self.shrink:
-                kept = sum(b.type.nbytes for b in arena.buffers)
-                raise CannotLowerError(Reason("shrinking", NO_ROOM, kept, view.budget))
+                raise _no_room(arena.buffers, view)
             gone = found.dropped if attempt < ATTEMPTS else free
             view = replace(view, refused=view.refused | {arena.values[n] for n in gone})
         raise AssertionError("every attempt refuses a value or is the last one")
@@ -179,9 +180,16 @@ class Arena:
         return Place(buffer, slab)
 
 
-def _all_bytes(tiles: Iterable[Buffer]) -> int:
-    """Of all tiles side by side."""
-    return sum(-(-b.type.nbytes // ALIGN) * ALIGN for b in tiles)
+def _enough(least: int, tiles: Iterable[Buffer], view: LaneView) -> int:
+    """Bytes for tiles of which those that are kept leave a CPU's near cache: so may the rest, made once."""
+    if view.group.profile.machine.device is not None:
+        return least
+    return max(least, min(ROOM, sum(-(-b.type.nbytes // ALIGN) * ALIGN for b in tiles)))
+
+
+def _no_room(tiles: Iterable[Buffer], view: LaneView) -> CannotLowerError:
+    kept = sum(b.type.nbytes for b in tiles)
+    return CannotLowerError(Reason("shrinking", NO_ROOM, kept, view.budget))
 
 
 def names(kind: str = "v") -> Callable[[], str]:

@@ -12,7 +12,8 @@ import pytest
 import jstitch
 from jstitch.codegen.kernel_ir import Kernel
 from jstitch.passes.base.context import Context
-from jstitch.passes.lower.choose_template import ROOM, best_kernel
+from jstitch.passes.lower.choose_template import best_kernel
+from jstitch.passes.lower.fit_lane import ROOM
 from jstitch.passes.schedule.latency import kernel_latency
 from tests.contexts import CPU, CPU_PROFILE, on
 from tests.passes.product_graphs import arrays, graph_of

@@ -128,6 +128,11 @@ def largest(dtype: DType) -> float | int | bool:
     return True if dtype is DType.BOOL else int(ml_dtypes.iinfo(dtype.numpy).max)
 
 
+def counts_to(dtype: DType, size: int) -> bool:
+    """Whether integers of the type number so many elements: an iota of 300 in 8 bits begins again at 0."""
+    return dtype.is_integer and size - 1 <= largest(dtype)
+
+
 def all_ones(dtype: DType) -> float | int | bool:
     """The identity of a bitwise and."""
     return -1 if dtype.is_signed else largest(dtype)

@@ -14,7 +14,7 @@ import jstitch
 from jstitch import CompileOptions
 from jstitch.passes.base.plan import FusionPlan, NoFuse, Reason, make_patterns
 from jstitch.passes.fuse.weigh_cuts import weigh_cuts
-from tests.contexts import CPU
+from tests.contexts import CPU, H200
 from tests.passes.product_graphs import graph_of
 
 WHOLE = ("split_complex",)  # complex numbers are XLA's
@@ -72,9 +72,12 @@ def handed_over(x: Array) -> Array:
 def test_what_another_rule_left_to_xla_is_cut_too() -> None:
     frame = graph_of(handed_over, (np.linspace(0.1, 3, 40000, dtype=np.float32),))
     elementwise = [op for op in frame.ops if op.operands]
-    for ops, stays in ((elementwise[2:6], False), (elementwise, True)):
+    for ops, context, stays in (
+        *((elementwise[2:6], CPU, False), (elementwise, CPU, True)),
+        (elementwise[2:6], H200, True),
+    ):
         makers = frame.producers()
         edges = ((makers[v], op) for op in elementwise for v in op.operands if v in makers)
         refused = [NoFuse(a, b, Reason("test", "left")) for a, b in edges if not {a, b} <= {*ops}]
         plan = FusionPlan(frame, make_patterns(frame, [ops], "test"), tuple(refused))
-        assert bool(weigh_cuts(plan, CPU).patterns) == stays
+        assert bool(weigh_cuts(plan, context).patterns) == stays

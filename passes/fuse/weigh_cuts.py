@@ -4,9 +4,9 @@
     z * z, z.real, z.imag -> [abs, less, select] -> z + c         two of XLA's, and ours between
 
 The gate compares a pattern with XLA's kernels for the same ops. Here it is compared with what XLA takes for
-these and their neighbours, less what it takes for the neighbours alone: those of foreign types, and on CPUs what
-an earlier rule left to XLA. What a pattern hands to them, XLA's own kernels never write. (On GPUs they do more
-often than is modelled here: of 188 drawn programs 4 changed, and 3 had more launches when XLA was asked.)
+these and their neighbours, less what it takes for the neighbours alone: those of foreign types, and, on CPUs,
+what an earlier rule left to XLA. What a pattern hands to them, XLA's own kernels never write. On GPUs they do
+more often than is modelled: of 188 drawn programs 4 changed, of which 3 had more launches when XLA was asked.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ x [20000, 3], its length over dim 1, x[:, 0] * ...    dim 1 of x and of all that
 
 Points, quaternions, boxes, colours: rows of three fill no vector, and what all of a row waits for passes
 through memory, a row at a time. The components are as long as there are rows. Without a reduction over such a
-dimension nothing waits, and loops over all elements are quicker.
+dimension nothing waits, and loops over all elements are quicker; so are loops over whole rows where these, too,
+are reduced: of components there would be as many reductions, each of what lies apart.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from jstitch.ir.graph import Op, Value
 from jstitch.ir.node_graph import connected_parts
 from jstitch.ir.ops import build, lookup
+from jstitch.passes.base.row_access import data_operands
 
 LONGEST = 8  # dimension: what lies as far apart as that, processors still read and write in vectors
 MOST = 16  # components of a value
@@ -54,6 +56,8 @@ def find_components(ops: Sequence[Op]) -> Mapping[Value, tuple[int, ...]]:
     chosen = [part for part in short if not crossed.isdisjoint(part)]
     chosen += _beside(chosen, short, last)
     dims = {dim for part in chosen for dim in part}
+    if any(_mixes(op, dims) for op in ops):
+        return {}
     found = {v: tuple(d for d, n in enumerate(v.shape) if n == 1 or (v, d) in dims) for v in values}
     return {v: own for v, own in found.items() if own} if _are_few(ops, found) else {}
 
@@ -141,6 +145,17 @@ def _of_reduction(op: Op) -> Iterator[Link]:
 def _ends_rows(op: Op) -> bool:
     """Whether it reduces rows of a few elements, and not these with many others."""
     return is_chain(op) and math.prod(op.operands[0].shape[d] for d in op.attrs["dimensions"]) <= MOST
+
+
+def _mixes(op: Op, dims: set[Dim]) -> bool:
+    """Whether it reduces over rows what has components."""
+    if op.name != REDUCE:
+        return False
+    return any(
+        any((x, d) in dims for d in _wide(x))
+        and any(x.shape[d] > 1 and (x, d) not in dims for d in op.attrs["dimensions"])
+        for x in data_operands(op)
+    )
 
 
 def is_chain(reduction: Op) -> bool:

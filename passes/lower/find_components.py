@@ -2,10 +2,10 @@
 
 x [20000, 3], its length over dim 1, x[:, 0] * ...    dim 1 of x and of all that has it: 3 components of 20000
 
-Points, quaternions, boxes, colours: rows of three fill no vector, and what all of a row waits for passes
-through memory, a row at a time. The components are as long as there are rows. Without a reduction over such a
-dimension nothing waits, and loops over all elements are quicker; so are loops over whole rows where these, too,
-are reduced: of components there would be as many reductions, each of what lies apart.
+Points, quaternions, boxes, colours: rows of three fill no vector. Where their elements meet others than those
+of their own place, what all of a row waits for passes through memory, row by row; components are as long as
+there are rows. Nothing waits where no such dimension is reduced; a softmax of short rows is `short_rows`'
+(codegen); where rows are reduced, too, components would be as many reductions, each of what lies apart.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def find_components(ops: Sequence[Op]) -> Mapping[Value, tuple[int, ...]]:
     short = [part for part in parts if UNKNOWN not in part and all(_size(dim) <= LONGEST for dim in part)]
     last = {dim for v in values for dim in _last(v)}
     short = [part for part in short if not last.isdisjoint(part)]
-    if all(reduced.isdisjoint(part) for part in short):
+    crossed = {dim for op in ops for dim in _crossed(op)}
+    if any(all(wanted.isdisjoint(part) for part in short) for wanted in (reduced, crossed)):
         return {}
-    crossed = {dim for op in ops for dim in _crossed(op)} | reduced
-    chosen = [part for part in short if not crossed.isdisjoint(part)]
+    chosen = [part for part in short if not part.isdisjoint(crossed | reduced)]
     chosen += _beside(chosen, short, last)
     dims = {dim for part in chosen for dim in part}
     if any(_mixes(op, dims) for op in ops):
@@ -92,7 +92,7 @@ def _are_few(ops: Sequence[Op], found: Mapping[Value, Sequence[int]]) -> bool:
 
 
 def _crossed(op: Op) -> Iterator[Dim]:
-    """Dimensions of whose elements not all are moved alike."""
+    """Dimensions whose elements meet others than those of their own row and place."""
     if op.name in (PAD, SLICE):
         x = op.operands[0]
         yield from ((x, d) for d, n in enumerate(x.shape) if n != op.result.shape[d])
@@ -100,6 +100,8 @@ def _crossed(op: Op) -> Iterator[Dim]:
         yield op.result, op.attrs["dimension"]
     elif op.name == REVERSE:
         yield from ((op.operands[0], d) for d in op.attrs["dimensions"])
+    elif build.is_broadcast(op) and op.operands[0].tensor.size < op.result.tensor.size:
+        yield from _last(op.operands[0])  # each row meets all of others
 
 
 def _links(op: Op) -> Iterator[Link]:

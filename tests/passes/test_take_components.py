@@ -52,7 +52,7 @@ def unit(x: Any) -> Any:
 
 
 def normalised(x: Any, y: Any) -> Any:
-    return x / jnp.linalg.norm(x, axis=-1, keepdims=True) + y
+    return x / jnp.linalg.norm(x, axis=-1, keepdims=True) + y[:, ::-1]
 
 
 def crossed(x: Any, y: Any) -> Any:
@@ -79,7 +79,7 @@ def homogeneous(x: Any, y: Any) -> Any:
 
 
 def started(x: Any, y: Any) -> Any:
-    return jax.lax.reduce(x, 3.0, jax.lax.mul, (1,)), jax.lax.reduce(y, 0.5, jax.lax.max, (0, 1))
+    return jax.lax.reduce(x * x[:, ::-1], 3.0, jax.lax.mul, (1,)), jax.lax.reduce(y, 0.5, jax.lax.max, (0, 1))
 
 
 def means(x: Any, y: Any) -> Any:
@@ -90,7 +90,7 @@ def means(x: Any, y: Any) -> Any:
 
 def shared(x: Any, y: Any) -> Any:
     """A value of all rows in every component, which is also returned."""
-    length = jnp.sqrt((x * y).sum(-1) ** 2)
+    length = jnp.sqrt((x * y[:, ::-1]).sum(-1) ** 2)
     return jnp.broadcast_to(length[:, None], x.shape), length
 
 
@@ -221,7 +221,8 @@ def test_sums_of_negative_zeros() -> None:
         (lambda x: x.sum(1), (300, LONGEST + 1)),
         (lambda x: x[:, ::-1] * 2 - jnp.roll(x, 1, 1), (300, 3)),  # no element waits for all of its row
         (lambda x: x.sum(0), (3, 300)),  # rows are long
-        (lambda x: (x / x.max(1, keepdims=True)).mean(0), (300, 3)),  # rows are reduced, too
+        (lambda x: jax.nn.softmax(x, 1), (300, 3)),  # all elements stay in their places
+        (lambda x: (x[:, ::-1] / x.max(1, keepdims=True)).mean(0), (300, 3)),  # rows are reduced, too
         (lambda x: x.sum(1), (300, 5, 70)),
         (lambda x: x.sum(1), (20, 3)),  # few rows
         (lambda x: x.sum(1), (0, 3)),
